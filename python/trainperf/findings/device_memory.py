@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from trainperf.findings.text import plural, size
+from trainperf.findings.messages import TEXTS
+from trainperf.findings.model import Params
+from trainperf.findings.text import Bytes, Count, fill
 from trainperf.findings.thresholds import limit
 from trainperf.findings.trends import Trend, trend
 from trainperf.runfile import HAS_VALIDATION, WARM_UP
@@ -51,8 +53,9 @@ class Stretch(NamedTuple):
 
     @property
     def text(self) -> str:
-        text = f"step {self.first:,}" if self.first == self.last else f"steps {self.first:,} to {self.last:,}"
-        return f"{text}, with validation" if self.flags & HAS_VALIDATION else text
+        """ "steps 200 to 209, with validation"."""
+        params = {"first": Count(self.first), "last": Count(self.last), "several": self.last > self.first}
+        return fill(TEXTS["memory_steps"], {**params, "validation": bool(self.flags & HAS_VALIDATION)}, TEXTS)
 
 
 Cache = Literal["needed", "validation", "fragmented", "cache"]
@@ -88,28 +91,31 @@ class DeviceMemory:
     @property
     def of_cache(self) -> str:
         """What the reserved memory is, in one sentence."""
-        spare = f"{size(self.peak_reserved - self.peak_allocated)} more than was allocated at once"
-        if self.of_validation is not None:
-            stretch, reserved = self.of_validation
-            return f"another phase: {size(reserved)} of what is reserved was taken in {stretch.text}"
-        return {
-            "needed": "the peak needed nearly all that is reserved",
-            "fragmented": f"fragmentation: {spare} is reserved, much of it free pieces of blocks in use",
-        }.get(self.cache, f"a normal cache: {spare} is reserved, for reuse")
+        stretch, reserved = self.of_validation or (None, 0)
+        return fill(
+            TEXTS[f"memory_{self.cache}"],
+            {
+                "spare": Bytes(self.peak_reserved - self.peak_allocated),
+                "reserved": Bytes(reserved),
+                "steps_of_it": stretch.text if stretch is not None else None,
+            },
+            TEXTS,
+        )
 
     @property
     def counted(self) -> str:
         """All of it in one line."""
-        parts = [f"at most {size(self.peak_allocated)} allocated, {size(self.peak_reserved)} reserved"]
-        if self.rose is not None:
-            parts.append(f"the peak rose last in {self.rose.text}")
-        if self.growth is not None:
-            parts.append(f"grows by {size(self.per_step)} a step" if self.per_step else "no steady growth")
-        if self.last.retries:
-            parts.append(f"allocation retried {plural(self.last.retries, 'time')}")
-        if self.last.ooms:
-            parts.append(plural(self.last.ooms, "out-of-memory error"))
-        return "; ".join([*parts, self.of_cache])
+        settled = self.growth is not None and not self.per_step
+        params: Params = {
+            "allocated": Bytes(self.peak_allocated),
+            "reserved": Bytes(self.peak_reserved),
+            "rose": self.rose.text if self.rose is not None else None,
+            "each": Bytes(self.per_step) if self.per_step else None,
+            "settled": settled,
+            "retries": Count(self.last.retries) if self.last.retries else None,
+            "ooms": Count(self.last.ooms) if self.last.ooms else None,
+        }
+        return f"{fill(TEXTS['memory_counted'], params, TEXTS)}; {self.of_cache}"
 
 
 def devices_memory(run: RunReader) -> tuple[DeviceMemory, ...]:

@@ -58,7 +58,7 @@ def find(run: RunReader, rules: tuple[Rule, ...] | None = None, *, standing: Sta
     _own_first(found)
     verdict = judge(facts, found, abstained)
     shown = unsplit(facts) if facts.steps else None
-    return Findings(verdict, tuple(found), tuple(abstained), shown, triage(facts, found))
+    return Findings(verdict, tuple(found), tuple(abstained), shown, triage(facts))
 
 
 def _outcome(facts: Facts, rule: Rule) -> Finding | Abstained | None:

@@ -26,11 +26,9 @@ def trend(seconds: Floats, values: Floats) -> Trend:
     slope = _slope(seconds, values)
     half = len(seconds) // 2
     late = _slope(seconds[half:], values[half:])
-    quarters = np.array([np.median(part) for part in np.array_split(values, 4)])
-    rises = np.diff(quarters)
-    # A step up, or a plateau, has most of its rise in one quarter; what settles, as the largest of more and more random
-    # sizes does, rises by ever less (a logarithm by 0.75 of the whole's slope in its second half).
-    steady = slope > 0 and bool((rises >= 0.25 * rises.mean()).all()) and 0.8 * slope <= late <= 2 * slope
+    # What settles, as the largest of more and more random sizes does, rises by ever less (a logarithm by 0.75 of the
+    # whole's slope in its second half).
+    steady = slope > 0 and _even(_rises(values)) and 0.8 * slope <= late <= 2 * slope
     return Trend(slope, slope * float(seconds[-1] - seconds[0]), steady)
 
 
@@ -43,11 +41,19 @@ def still_rises(levels: Floats) -> bool:
     slope, half = _slope(at, levels), len(levels) // 2
     if slope <= 0 or _order(levels) < (0.8 if len(levels) < 16 else 0.7):
         return False
-    quarters = np.array([np.median(part) for part in np.array_split(levels, 4)])
-    rises = np.diff(quarters)
-    even = bool((rises >= 0.25 * rises.mean()).all())
+    rises = _rises(levels)
     faster = bool(rises[0] > 0 and (np.diff(rises) > 0).all())
-    return (even or faster) and _slope(at[half:], levels[half:]) >= 0.75 * slope
+    return (_even(rises) or faster) and _slope(at[half:], levels[half:]) >= 0.75 * slope
+
+
+def _rises(values: Floats) -> Floats:
+    """From each quarter's median to the next one's."""
+    return np.diff([np.median(part) for part in np.array_split(values, 4)])
+
+
+def _even(rises: Floats) -> bool:
+    """No step up and no plateau, which have most of their rise in one quarter."""
+    return bool((rises >= 0.25 * rises.mean()).all())
 
 
 def _order(levels: Floats) -> float:

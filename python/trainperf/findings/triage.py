@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from trainperf.findings import cpus
+from trainperf.findings import cpus, own_code
 from trainperf.findings.messages import TEXTS, words
 from trainperf.findings.model import Params, Said
 from trainperf.findings.text import Names, Share
@@ -18,7 +17,6 @@ from trainperf.runfile.schema import CAUSES
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
-    from trainperf.findings.model import Finding
 
 _GPU = "gpu"  # among the parts of a step: the device's work
 _TRAINING = ("forward", "backward", "optimizer")
@@ -35,7 +33,7 @@ class Triage:
     parts: tuple[tuple[str, float], ...]  # with their shares, the largest first; of a device's time where one was seen
 
 
-def triage(facts: Facts, found: Sequence[Finding]) -> Triage | None:
+def triage(facts: Facts) -> Triage | None:
     """None: too little was measured to say so much."""
     if not facts.wall_ns or facts.too_few or facts.gpu_unseen:
         return None
@@ -47,7 +45,7 @@ def triage(facts: Facts, found: Sequence[Finding]) -> Triage | None:
     paced = most >= limit("half_share")
     shares: Params = {"share": Share(most), "second_share": Share(next_most)}
     named: Params = {"part": _named(first), "second": _named(second) if next_most >= limit("show_share") else None}
-    model, data = _model(facts, found, both), _data(facts)
+    model, data = _model(facts, both), _data(facts)
     kinds = [f"{model} model" if model else "", f"{data} data" if data else ""]
     pace = Said("paced" if paced else "unpaced", {**shares, **named})
     text = words(facts, "[[{kinds:,}: ]]{pace}", {"kinds": Names(filter(None, kinds)) or None, "pace": pace})
@@ -68,11 +66,10 @@ def _named(part: str) -> Said | str:
     return Said(f"part_{part}") if f"part_{part}" in TEXTS else part
 
 
-def _model(facts: Facts, found: Sequence[Finding], both: Unsplit | None) -> Literal["small", "large"] | None:
+def _model(facts: Facts, both: Unsplit | None) -> Literal["small", "large"] | None:
     """Large: what it computes takes longer than to fetch its batch, and than to issue its operations."""
     if facts.gpu is None:
-        # What the user's functions compute outside of the model.
-        others = sum(f.cost_ns for f in found if f.slug == "host-compute")
+        others = own_code.own_code(facts, "native").ns  # what the user's functions compute outside of the model
         most = facts.cause_ns("compute") + (facts.cause_ns("python") if both is not None else 0) - others
         if most < max(limit("small_model_ms") * 1e6 * facts.steps, _waits_for_data(facts)):
             return "small"

@@ -293,6 +293,19 @@ MESSAGES: Final[Messages] = {
 }
 
 TEXTS: Final = {
+    # A GPU's memory, as PyTorch's allocator counts it.
+    "memory_counted": (
+        "at most {allocated} allocated, {reserved} reserved[[; the peak rose last in {rose}]]"
+        "[[; grows by {each} a step]][[settled?; no steady growth]]"
+        "[[; allocation retried {retries:time}]][[; {ooms:out-of-memory error}]]"
+    ),
+    "memory_steps": "[[!several?step {first}]][[several?steps {first} to {last}]][[validation?, with validation]]",
+    "memory_needed": "the peak needed nearly all that is reserved",
+    "memory_validation": "another phase: {reserved} of what is reserved was taken in {steps_of_it}",
+    "memory_fragmented": (
+        "fragmentation: {spare} more than was allocated at once is reserved, much of it free pieces of blocks in use"
+    ),
+    "memory_cache": "a normal cache: {spare} more than was allocated at once is reserved, for reuse",
     "cpu_load": "CPUs used[[in_waits? meanwhile]]: this process {own:.1f}"
     "[[ (of which {own_threads:.1f} by its other threads)]]"
     "[[, its workers {workers:.1f}{mean}]][[, the other ranks {ranks:.1f}{mean}]]"
