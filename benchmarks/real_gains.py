@@ -26,9 +26,9 @@ sys.path.insert(0, str(PROGRAMS))
 import known_gain  # noqa: E402 (from its folder, as a script is)
 
 TRIED = (
-    "storage:0.15", "storage:0.2", "storage:0.3", "storage:0.5", "storage:0.8", "decoding:150", "decoding:200",
-    "decoding:300", "decoding:400", "collections:1", "collections:3", "collections:10", "collections:30", "epochs:1",
-    "epochs:2", "epochs:5", "denormals:5", "denormals:10", "denormals:40", "denormals:100",
+    "storage:0.15", "storage:0.2", "storage:0.3", "storage:0.4", "storage:0.5", "decoding:150", "decoding:200",
+    "decoding:300", "decoding:400", "collections:3", "collections:5", "collections:10", "collections:30", "epochs:1",
+    "epochs:2", "epochs:5", "denormals:10", "denormals:20", "denormals:40", "denormals:100",
 )  # fmt: skip
 _PAIRS = 20  # before the trial, and after it
 

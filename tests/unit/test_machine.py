@@ -105,6 +105,28 @@ def test_whose_reads_it_does_may_not_be_known(file: RunFile) -> None:
     assert busiest_disk(Facts(of(file, known)), "read")["disk_own"] is None
 
 
+@pytest.mark.parametrize(
+    ("of_own", "text"),
+    [
+        (38 * MB, "this run receives 38.0 MB/s over TCP: 3.8 MB a step"),
+        # Each of its connections was gone before it was looked at.
+        (0, "interface eth1 receives 40.0 MB/s: 4.0 MB a step (of all programs)"),
+    ],
+)
+def test_data_that_comes_over_the_network_says_how_much(file: RunFile, of_own: float, text: str) -> None:
+    of_interfaces = {"net_received_bytes:eth0": 2 * MB, "net_received_bytes:eth1": 40 * MB}
+    run = of(file, {**of_interfaces, "own_net_received_bytes": of_own})
+    finding = next(f for f in run.findings if f.id == "TP101")
+    assert f"meanwhile {text}" in finding.evidence
+
+
+@pytest.mark.parametrize(("received", "ranks"), [(0.9 * MB, 1), (38 * MB, 2)])
+def test_little_of_it_and_what_other_ranks_send_is_not_told(file: RunFile, received: float, ranks: int) -> None:
+    of_all = {"own_net_received_bytes": received, "net_received_bytes:eth0": received}
+    run = of(file.meta(world_size=str(ranks)), of_all)
+    assert not any("receives" in line for f in run.findings for line in f.evidence)
+
+
 def test_what_is_no_counter_is_no_rate(file: RunFile, tmp_path: Path) -> None:
     """In Perfetto a clock is its MHz, and CPUs that share a number are left out."""
     file.steps(10, compute=100).host(

@@ -17,7 +17,7 @@ from trainperf.errors import TrainperfError
 from trainperf.findings.facts import Facts
 from trainperf.report import charts
 from trainperf.report.details import bins, distribution, flames, gil, trend
-from trainperf.report.details.host import host
+from trainperf.report.details.host import CpuLane, host
 from trainperf.report.html import render
 from trainperf.report.model import build
 from trainperf.runfile import HAS_CHECKPOINT, WARM_UP
@@ -335,6 +335,25 @@ def test_one_cpu_in_full_use_beside_idle_ones(tmp_path: Path) -> None:
     assert series["busiest CPU"].words.startswith("CPU 3,") and series["busiest CPU"].values[0] == 100
     assert series["CPUs in full use"].top == 16 and max(series["CPUs in full use"].values) == 1
     assert "interrupts" not in series
+
+
+def test_the_cpus_have_a_lane(tmp_path: Path) -> None:
+    """Each run of equal seconds is one rectangle; those in which a CPU was idle are none."""
+    told = levels([1] * 9, [1, 15, 15, 15, 15, 8, 8, 8, 8], [0] * 9, [15] * 9)
+    file = RunFile(tmp_path / "a.tpr").steps(100, compute=80).host(8, process_cpus=1.0, machine=told)
+    with file.open() as run:
+        lane, page = host(run).lane, render(run)
+    assert lane is not None and lane.words == "CPUs 0 to 1 and 3" and lane.shares[1, 0] == 1
+    drawn = charts.cpu_lane(lane)
+    assert '<path fill-opacity="1" d="M0 1h4v1h-4zM0 2h8v1h-8z"/>' in drawn and "CPU 3 100%" in drawn
+    assert '<path fill-opacity="0.5" d="M4 1h4v1h-4z"/>' in drawn and drawn.count("<path") == 2
+    assert "CPUs 0 to 1 and 3, from top to bottom" in page and drawn in page
+
+
+def test_a_lane_of_many_cpus_and_of_a_long_run_stays_small() -> None:
+    busy = np.arange(256 * 5000, dtype=np.float64).reshape(256, 5000) % 7 / 6
+    drawn = charts.cpu_lane(CpuLane(tuple(range(256)), busy))
+    assert 'viewBox="0 0 120 64"' in drawn and len(drawn) < 60_000
 
 
 @pytest.mark.parametrize(

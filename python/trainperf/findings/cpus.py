@@ -1,4 +1,4 @@
-"""Which CPUs a run may use, who wanted them and who used them; and what the machine's disks did."""
+"""Which CPUs a run may use, who wanted them and who used them; and what disks and network did."""
 
 from __future__ import annotations
 
@@ -654,20 +654,18 @@ def _rows(rows: object, types: tuple[type, ...]) -> list[Any]:
     ]
 
 
-# -- disks
+# -- disks and network
+
+
+def storage(facts: Facts) -> Params:
+    """What disks and network did meanwhile, for a finding about data."""
+    return {**busiest_disk(facts, "read"), **received(facts)}
 
 
 def busiest_disk(facts: Facts, what: Literal["read", "written"]) -> Params:
     """Of the disk that had work for most of the time: its name, that share, how much it read or wrote in a second, and
     whose part of it was this run's. Empty where none had work for half of the time, or it is not known."""
-    table, machine = facts.run.steps, facts.run.machine
-    at = np.array([reading.at_ns for reading in facts.run.host], dtype=np.int64)
-    during = np.flatnonzero((at >= table.start_ns[0]) & (at <= table.start_ns[-1] + table.wall_ns[-1]))
-    if len(during) < 2:
-        return {}
-    first, last = during[0], during[-1]
-    wall_ns = at[last] - at[first]
-    grown = {name: int(so_far[last] - so_far[first]) for name, so_far in machine.items()}
+    grown, wall_ns = _counted_during_steps(facts)
     busy = {name.partition(":")[2]: ns for name, ns in grown.items() if name.startswith("disk_busy_ns:")}
     disk = max(busy, key=lambda name: busy[name], default=None)
     if disk is None or busy[disk] < limit("half_share") * wall_ns:
@@ -681,3 +679,36 @@ def busiest_disk(facts: Facts, what: Literal["read", "written"]) -> Params:
         "disk_moved": Bytes(moved * 1e9 / wall_ns),
         "disk_own": Share(min(1.0, own / moved)) if own is not None else None,
     }
+
+
+def received(facts: Facts) -> Params:
+    """How much the run's own TCP connections received, in a second and for a step; else, as connections that last less
+    than a second are not seen, the network interface that received the most, whoever it was for. Empty where that is
+    little, where it is not known, or where other ranks send too."""
+    grown, wall_ns = _counted_during_steps(facts)
+    own, interfaces = "own_net_received_bytes", [name for name in grown if name.startswith("net_received_bytes:")]
+    for name in (own, *sorted(interfaces, key=lambda name: -grown[name])[:1]):
+        each_s = grown.get(name, 0) * 1e9 / max(1, wall_ns)
+        if each_s >= limit("network_bytes") and facts.number("world_size") <= 1:
+            return {
+                "received": Bytes(each_s),
+                "received_each": Bytes(each_s * facts.wall_ns / 1e9 / facts.steps),
+                "interface": None if name == own else name.partition(":")[2],
+            }
+    return {}
+
+
+def _counted_during_steps(facts: Facts) -> tuple[dict[str, int], int]:
+    """By how much the machine's counters grew from the last reading before the steps to the last one during these, and
+    the time between; nothing where there is none during steps. What a connection received until it is seen counts
+    then, so the time before must as well."""
+    table, machine = facts.run.steps, facts.run.machine
+    at = np.array([reading.at_ns for reading in facts.run.host], dtype=np.int64)
+    if not len(table.start_ns):
+        return {}, 0
+    begin, end = table.start_ns[0], table.start_ns[-1] + table.wall_ns[-1]
+    first = max(0, int(np.searchsorted(at, begin, side="right")) - 1)
+    last = int(np.searchsorted(at, end, side="right")) - 1
+    if last <= first:
+        return {}, 0
+    return {name: int(so_far[last] - so_far[first]) for name, so_far in machine.items()}, int(at[last] - at[first])

@@ -360,6 +360,9 @@ _TABLE = (
     Threshold("device_spare_share", 0.20, "share of the reserved memory",
         "so much of a GPU's reserved memory that was never allocated at once, or that a validation took, is explained",
         "a choice: PyTorch's allocator rounds up to 2 MB, and takes 20 MB for blocks of 1 to 10; not measured"),
+    Threshold("network_bytes", 1e6, "bytes/s",
+        "from there on what a run receives over TCP is evidence of its data findings",
+        "a choice: a progress bar's or tracker's connection has less"),
     # The class of the task.
     Threshold("small_model_ms", 5.0, "ms/step",
         "a model on the CPU that computes for less is small, whatever share of the step that is",

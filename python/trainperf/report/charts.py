@@ -12,10 +12,11 @@ from trainperf.report.details.bins import Bins
 from trainperf.report.details.devices import DevicePanel
 from trainperf.report.details.distribution import Distribution
 from trainperf.report.details.flames import Flame
+from trainperf.report.details.host import CpuLane
 from trainperf.report.details.loader import LoaderPanel
 from trainperf.report.details.worst import Piece, WorstStep
 from trainperf.report.model import ReportModel, phase_words
-from trainperf.report.svg import bars, distribution, flame, spark, stack, steps
+from trainperf.report.svg import bars, distribution, flame, heat, spark, stack, steps
 from trainperf.report.svg.base import duration, num, ticks
 from trainperf.report.svg.palette import CAUSE_LOOKS, DEVICE_LOOKS, OTHERS, PHASE_LOOKS, Look, look
 
@@ -311,3 +312,8 @@ def flame_graph(found: Flame, label: str) -> str:
 def sparkline(values: Sequence[float], top: float, name: str) -> str:
     words = f"from {num(values[0])} to {num(values[-1])}, highest {num(max(values))}" if values else ""
     return spark.spark(values, top=top, label=name, description=words)
+
+
+def cpu_lane(lane: CpuLane) -> str:
+    of = [f"CPU {number} {share:.0%}" for number, share in zip(lane.numbers, lane.shares.mean(axis=1), strict=True)]
+    return heat.heat(lane.shares, label="How busy each CPU was over the run", description=f"on average {', '.join(of)}")

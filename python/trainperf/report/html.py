@@ -183,6 +183,7 @@ _CHARTS = (
         "flame_graph",
     ),
     "sparkline",
+    "cpu_lane",
 )
 
 

@@ -26,6 +26,10 @@ _DISK: Final = (
     "meanwhile disk {disk} has work {disk_busy} of the time, and reads {disk_moved}/s"
     "[[: {disk_own} of it for this run]]"
 )
+_RECEIVED: Final = (
+    "meanwhile [[interface?interface {interface}]][[!interface?this run]] receives {received}/s"
+    "[[!interface? over TCP]]: {received_each} a step[[interface? (of all programs)]]"
+)
 _STARVED: Final = Message(
     title="data loading runs in {process}",
     why="[[{awaited} is in {awaited_at} while ]]{at} {doing} on {thread}"
@@ -35,6 +39,7 @@ _STARVED: Final = Message(
         *_FETCHED,
         "num_workers=0, {usable:CPU} usable",
         _DISK,
+        _RECEIVED,
     ),
     fix=f"{_FILTER}{{fix:\n}}{_CHEAPER_CALL}",
 )
@@ -134,6 +139,7 @@ _TOO_SLOW: Final = Message(
         _INSIDE,
         "{thread} waits {kept_off} of each step for a CPU that the workers use",
         _DISK,
+        _RECEIVED,
         "{usable:CPU} usable",
     ),
     fix=f"{_FILTER}{{fix:\n}}{_CHEAPER_CALL}",

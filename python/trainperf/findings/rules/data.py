@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trainperf.findings import children, cpus, frames, framework, loaders
-from trainperf.findings.cpus import busiest_disk, usable_cpus
+from trainperf.findings.cpus import storage, usable_cpus
 from trainperf.findings.model import (
     Affected,
     Cell,
@@ -215,7 +215,7 @@ def data_starved(facts: Facts, limits: Limits) -> Outcome:
             "few": Count(todo.affected.steps) if todo.affected is not None else None,
             "fix": todo.fix(main, several=len(own) > 1),
             "cheaper": loaders.cheaper_call_of(facts, fetching.of_top),
-            **busiest_disk(facts, "read"),
+            **storage(facts),
         },
         place=facts.where(fetching.top) or (loaders.dataset_place(main, facts) if main is not None else ""),
         who=(facts.step_thread_name, fetching.who),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainperf.findings import cpus, frames, loaders, places
-from trainperf.findings.cpus import busiest_disk, in_force, usable_cpus, workers_cpus
+from trainperf.findings.cpus import in_force, storage, usable_cpus, workers_cpus
 from trainperf.findings.framework import arguments, own_loader
 from trainperf.findings.model import Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure
 from trainperf.findings.rule import WARNS, rule
@@ -67,7 +67,7 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
             **_inside(facts, inside),
             "cheaper": loaders.cheaper_call(((v.calls, v.count) for v in inside.lines), inside.busy),
             "kept_off": Ns(sum(kept_off.values()) / facts.steps) if kept_off else None,
-            **busiest_disk(facts, "read"),
+            **storage(facts),
             **why.params,
         },
         place=why.place or _place(facts, inside) or loaders.dataset_place(main, facts),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from trainperf.findings import cpus
 from trainperf.findings.gpu import HELD_BY
+from trainperf.findings.text import Names
 from trainperf.runfile.schema import count, described
 
 if TYPE_CHECKING:
@@ -70,12 +71,27 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuLane:
+    """Which of the CPUs that a run may use worked when, for anybody."""
+
+    numbers: tuple[int, ...]
+    shares: Float64Array  # (CPUs, readings but the first): of the second before, 0 to 1
+
+    @property
+    def words(self) -> str:
+        """ "CPUs 0 to 3 and 8"."""
+        spans = [[n for _, n in of] for _, of in groupby(enumerate(self.numbers), lambda at: at[1] - at[0])]
+        return f"CPUs {Names(f'{of[0]} to {of[-1]}' if len(of) > 1 else str(of[0]) for of in spans)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     readings: int
     seconds: float
     series: tuple[Series, ...]
     numa: str = ""  # where CPUs, memory and GPUs are; of a machine with several nodes
     lone: str = ""  # that one CPU worked and the others did not, where it was so for half of the time or more
+    lane: CpuLane | None = None  # None: one CPU, or too few readings
 
 
 def host(run: Run) -> Host:
@@ -103,8 +119,9 @@ def host(run: Run) -> Host:
         throttled = [1000 * r for r in rate("throttled_ns")]
         if any(throttled):
             series.append(_series("throttled", "by the container's CPU quota", "ms/s", throttled))
-    lone, each = _cpus(run)
-    return Host(len(readings), seconds, (*series, *each, *_machine(run), *_gpus(run)), _numa(run), lone)
+    lane = _cpu_lane(run)
+    lone, each = _cpus(run, lane) if lane is not None else ("", [])
+    return Host(len(readings), seconds, (*series, *each, *_machine(run), *_gpus(run)), _numa(run), lone, lane)
 
 
 def _numa(run: Run) -> str:
@@ -132,8 +149,9 @@ def _by_node(told: Any, what: str) -> dict[str, int]:
     return {node: n for node, of in found.items() if (n := count(of))} if isinstance(found, dict) else {}
 
 
-def _levels(run: Run, kind: str, usable: frozenset[int]) -> tuple[list[int], Float64Array]:
-    """Numbers of the CPUs, and of each at each reading but the first, its share of the second before: 0 to 1."""
+def _cpu_lane(run: Run, kind: str = "cpu") -> CpuLane | None:
+    room = cpus.in_force(run)
+    usable = room.cpus if room is not None else frozenset[int]()
     words = {key: values for key, values in run.machine.items() if key.startswith(f"{kind}_levels:")}
     numbers, shares = [], []
     for key, values in words.items():
@@ -143,16 +161,11 @@ def _levels(run: Run, kind: str, usable: frozenset[int]) -> tuple[list[int], Flo
             if levels.all() and len(levels) and (not usable or number in usable):  # 0: it was not there
                 numbers.append(number)
                 shares.append((levels - 1.0) / 14)
-    return numbers, np.array(shares, dtype=np.float64)
+    return CpuLane(tuple(numbers), np.array(shares, dtype=np.float64)) if len(numbers) > 1 else None
 
 
-def _cpus(run: Run) -> tuple[str, list[Series]]:
-    """Of the CPUs that the run may use, where there are several."""
-    room = cpus.in_force(run)
-    usable = room.cpus if room is not None else frozenset[int]()
-    numbers, busy = _levels(run, "cpu", usable)
-    if len(numbers) < 2:
-        return "", []
+def _cpus(run: Run, lane: CpuLane) -> tuple[str, list[Series]]:
+    numbers, busy = lane.numbers, lane.shares
     means, full = busy.mean(axis=1), busy >= _FULL
     busiest = int(means.argmax())
     series = [
@@ -161,11 +174,11 @@ def _cpus(run: Run) -> tuple[str, list[Series]]:
             "CPUs in full use", f"of {len(numbers)} that this run may use", "", full.sum(axis=0).tolist(), len(numbers)
         ),
     ]
-    numbers, interrupts = _levels(run, "irq", usable)
-    most = int(interrupts.mean(axis=1).argmax())
-    if interrupts[most].mean() >= _INTERRUPTS:
-        words = f"time that they take of CPU {numbers[most]}"
-        series.append(_series("interrupts", words, "%", (100 * interrupts[most]).tolist(), 100))
+    if (irq := _cpu_lane(run, "irq")) is not None:
+        most = int(irq.shares.mean(axis=1).argmax())
+        if irq.shares[most].mean() >= _INTERRUPTS:
+            words = f"time that they take of CPU {irq.numbers[most]}"
+            series.append(_series("interrupts", words, "%", (100 * irq.shares[most]).tolist(), 100))
     others = (busy.sum(axis=0) - busy.max(axis=0)) / (len(numbers) - 1)
     lone = (full.sum(axis=0) == 1) & (others <= _IDLE)
     if len(lone) < _FEWEST or lone.mean() < 0.5:
