@@ -70,7 +70,13 @@ def test_what_is_no_change_says_what_is(text: str, said: str) -> None:
 
 
 def finding(id: str, fix: str, **more: Any) -> Any:
-    values = {"cost_ms_per_step": 5.0, "fix_share": 1.0, "confidence": "high", "by_others": False} | more
+    values = {
+        "cost_ms_per_step": 5.0,
+        "fix_share": 1.0,
+        "confidence": "high",
+        "by_others": False,
+        "finds_out": False,
+    } | more
     return SimpleNamespace(id=id, fix=fix, **values)
 
 
@@ -112,10 +118,21 @@ def test_the_most_promising_comes_first_and_none_twice() -> None:
 
 def test_the_start_of_workers_is_taken_from_what_is_promised() -> None:
     change = replace(Change.parse("num_workers=5"), promised=4.0)
-    promised = [with_start_up(change, 10.0, epoch).promised for epoch in (None, 10_000, 90)]
+    steps = {epoch: measure.Plan(50, 5, False, epoch, 0.01) for epoch in (None, 10_000, 90)}
+    promised = [with_start_up(change, 10.0, plan).promised for plan in steps.values()]
     assert promised == [4.0, pytest.approx(4.0, rel=0.01), pytest.approx(10 / 3.5)]  # 5 times 18 ms over 90 steps of 10
     threads = replace(Change.parse("threads=1"), promised=4.0)
-    assert with_start_up(threads, 10.0, 90) == threads
+    assert with_start_up(threads, 10.0, steps[90]) == threads
+    kept = replace(Change.parse("num_workers=5,persistent_workers=True"), promised=4.0)
+    assert with_start_up(kept, 10.0, steps[90]).promised == pytest.approx(10 / 3.5)
+    assert with_start_up(kept, 10.0, measure.Plan(180, 90, True, 90, 0.01)) == kept  # started in the first epoch only
+
+
+def test_a_fix_that_only_tells_more_promises_nothing() -> None:
+    (found,) = candidates(
+        [finding("TP102", "DataLoader(..., num_workers=5)", cost_ms_per_step=6.0, finds_out=True)], step_ms=10.0
+    )
+    assert found.promised is None and str(found) == "num_workers=5"
 
 
 def test_each_rule_that_may_be_tried_exists_and_explain_says_so(capsys: pytest.CaptureFixture[str]) -> None:

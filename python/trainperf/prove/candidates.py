@@ -15,6 +15,7 @@ from trainperf.prove.changes import Change, setting
 
 if TYPE_CHECKING:
     from trainperf.findings.model import Finding
+    from trainperf.prove.measure import Plan
 
 _LOADER: Final = (
     "num_workers", "persistent_workers", "prefetch_factor", "pin_memory", "multiprocessing_context",
@@ -65,7 +66,7 @@ def candidates(findings: Sequence[Finding], step_ms: float) -> list[Change]:
         saved = finding.cost_ms_per_step * finding.fix_share
         if not settings or finding.by_others:
             continue
-        promised = step_ms / (step_ms - saved) if 0 < saved < step_ms else None
+        promised = step_ms / (step_ms - saved) if 0 < saved < step_ms and not finding.finds_out else None
         key = tuple(settings.items())
         worth = saved * _CHANCE[finding.confidence]
         if key not in found or found[key][0] < worth:
@@ -73,12 +74,14 @@ def candidates(findings: Sequence[Finding], step_ms: float) -> list[Change]:
     return [change for _, change in sorted(found.values(), key=lambda item: -item[0])]
 
 
-def with_start_up(change: Change, step_ms: float, epoch: int | None) -> Change:
-    """What is promised, less the start of the workers, which the proof counts in each epoch. `epoch`: its batches."""
+def with_start_up(change: Change, step_ms: float, plan: Plan) -> Change:
+    """What is promised, less the start of the workers, which the proof counts in each epoch: not of workers that are
+    kept, where whole epochs are compared after a first one."""
     workers = change.of_loader.get("num_workers", 0)
-    if change.promised is None or not workers or not epoch:
+    kept = plan.whole_epochs and change.of_loader.get("persistent_workers", False)
+    if change.promised is None or not workers or not plan.epoch or kept:
         return change
-    started_ms = 1e3 * _START_S * workers / epoch
+    started_ms = 1e3 * _START_S * workers / plan.epoch
     return replace(change, promised=step_ms / (step_ms / change.promised + started_ms))
 
 

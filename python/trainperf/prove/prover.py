@@ -125,7 +125,7 @@ class Prover:
             judged = run.judged
             step_ms = run.wall_ns / max(1, run.step_count) / 1e6
             found = candidates(judged.findings, step_ms)
-            advised = [with_start_up(change, step_ms, plan.epoch) for change in found]
+            advised = [with_start_up(change, step_ms, plan) for change in found]
             tried = {change.finding for change in advised}
             untried = [f"{f.id} {f.slug}" for f in judged.findings if f.severity != "info" and f.id not in tried]
             verdict = judged.verdict.text
