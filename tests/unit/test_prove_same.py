@@ -19,6 +19,8 @@ def record(
     stream: bool = False,
     ended: bool = False,
     workers: int = 0,
+    draws: bool | None = None,
+    weights: list[Any] | None = None,
 ) -> dict[str, Any]:
     """Of one epoch of 40 batches."""
     drawn = list(range(40)) if drawn is None else drawn
@@ -29,11 +31,13 @@ def record(
         "end": 9.0 if ended else None,
         "delivered": [0.1 * i for i in range(len(codes))],
         "codes": codes,
+        "weights": [[(code, code), (1e9, 1e9)] for code in codes] if weights is None else weights,
         "drawn": [] if stream else drawn,
     }
+    of_loader: dict[str, Any] = {"stream": stream, "options": {"num_workers": workers}}
     return {
         "trains": 0,
-        "loaders": [{"stream": stream, "options": {"num_workers": workers}}],
+        "loaders": [of_loader if draws is None else {**of_loader, "draws": draws}],
         "epochs": [epoch],
         "losses": losses,
         "gradients": [(1, parameters, norm), (10, parameters, norm)],
@@ -114,6 +118,24 @@ def test_random_augmentation_in_workers_is_judged_by_the_spread_of_other_seeds()
     assert found.kind == "alike" and "augmentations" in found.reason
     stuck = record(codes=list(range(500, 540)), losses=noisy(9, progress=0.0))
     assert compare(baselines, stuck, shifted=shifted).kind == "other"
+
+
+def test_other_values_without_random_numbers_are_another_training() -> None:
+    """A dataset that keeps something of earlier samples: each worker has its own."""
+    other = {"codes": [100, *range(501, 540)], "losses": noisy(9)}
+    mine = record(losses=noisy(1), draws=False)
+    assert compare([mine], record(**other)).kind == "more"
+    found = compare([mine, mine], record(**other))
+    assert found.kind == "other" and found.reason.startswith("batch 2 of epoch 1 has other values, and no random")
+    # They differ by rounding; are not weighed; by themselves; random numbers are drawn, or that was not seen.
+    weights = [[((100 + i) * (1 + 1e-6), 100 + i), (1e9, 1e9)] for i in range(40)]
+    assert compare([mine, mine], record(**other, weights=weights)).kind == "more"
+    assert compare([mine, mine], record(**other, weights=[])).kind == "more"
+    again = record(codes=list(range(700, 740)), losses=noisy(1))
+    assert compare([mine, again], record(**other)).kind == "more"
+    for draws in (True, None):
+        baseline = record(losses=noisy(1), draws=draws)
+        assert compare([baseline, baseline], record(**other)).kind == "more"
 
 
 def test_an_order_that_is_never_the_same_is_not_asked_of_the_change() -> None:

@@ -22,12 +22,12 @@ from trainperf.cli.trial_options import write_patch
 from trainperf.cli.try_ import exit_code
 from trainperf.errors import TrainperfError
 from trainperf.findings.rules import ALL
-from trainperf.prove import measure, prover, sandbox
+from trainperf.prove import chance, measure, prover, sandbox
 from trainperf.prove.attempt import Result, attempt
 from trainperf.prove.candidates import TRIES, candidates, explained, settings_of, with_start_up
 from trainperf.prove.changes import Change
 from trainperf.prove.child import one_line
-from trainperf.prove.fingerprint import fingerprint, indices
+from trainperf.prove.fingerprint import fingerprint, indices, weights
 from trainperf.prove.prover import Outcome
 from trainperf.prove.schedule import Measured, prove
 from trainperf.prove.sequential import MAX_PAIRS, judge
@@ -382,6 +382,36 @@ def test_a_training_without_a_loader_has_no_loader_to_change(refused: Callable[.
 
 
 # Fingerprints
+
+
+def test_weights_tell_rounding_from_other_values() -> None:
+    import numpy as np
+    import torch
+
+    def far(a: Any, b: Any) -> bool:
+        return any(abs(x - y) > 1e-4 * scale for (x, scale), (y, _) in zip(weights(a), weights(b), strict=True))
+
+    x, y = torch.randn(4, 3000), torch.arange(4)
+    assert not far([x * (1 + 1e-6), y], [x, y])
+    for other in ([x.flip(0), y], [x, y.flip(0)], [x + 0.01, y]):
+        assert far(other, [x, y])
+    assert weights(["text", np.array([1.0, -2.0]), None, 7, torch.ones(2, device="meta")]) == [(-3.0, 5.0), (7.0, 7.0)]
+
+
+def test_random_numbers_that_are_drawn_and_generators_of_a_dataset_are_seen() -> None:
+    import numpy as np
+    import torch
+
+    for draw in (random.random, np.random.rand, lambda: torch.rand(1)):
+        before = chance.state()
+        assert chance.state() == before
+        draw()
+        assert chance.state() != before
+    own = SimpleNamespace(steps=[{"crop": SimpleNamespace(rng=np.random.default_rng(0))}])
+    assert chance.has_generator(SimpleNamespace(transform=own))
+    ring = SimpleNamespace(rows=list(range(10**6)))
+    ring.itself = ring
+    assert not chance.has_generator(ring)
 
 
 def test_a_fingerprint_tells_batches_and_counts_samples() -> None:

@@ -16,11 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 from trainperf.hooks.patch import AnyFunction, Patch
-from trainperf.prove.fingerprint import fingerprint, indices, nbytes
+from trainperf.prove import chance
+from trainperf.prove.fingerprint import fingerprint, indices, nbytes, weights
 from trainperf.prove.machine import CpuUse
 from trainperf.prove.turns import Turns
 
 _MAX_KEPT = 20_000  # batches, losses
+_WEIGHED = 64  # batches of an epoch
+_WATCHED_FOR_CHANCE = range(1, 9)  # batches: before the first a sampler draws its order
 _ENOUGH, _PATIENCE = 30, 10  # steps that a run by time should have; as often the time it waits for them
 _GRADIENTS_AT = frozenset({1, 2, 3, 5, 10, 20, 40, 80, 160})  # updates at which gradients are looked at
 _LIBRARIES = ("site-packages", "dist-packages")
@@ -30,7 +33,7 @@ _NOT_THE_MAKER = "torch/utils/data/dataloader.py"
 class Epoch:
     """One pass over a loader."""
 
-    __slots__ = ("begin", "codes", "delivered", "drawn", "end", "loader", "requested", "samples")
+    __slots__ = ("begin", "codes", "delivered", "drawn", "end", "loader", "requested", "samples", "weights")
 
     def __init__(self, loader: int) -> None:
         self.loader = loader
@@ -40,6 +43,7 @@ class Epoch:
         self.delivered: list[float] = []
         self.samples: list[int] = []
         self.codes: list[int] = []  # of the batches' values
+        self.weights: list[list[tuple[float, float]]] = []  # the same, of the first ones
         self.drawn: list[int] = []  # of the indices that the sampler drew, which may be ahead of the batches
 
 
@@ -179,7 +183,7 @@ class Recorder:
                 self._read(iterator, original, self._data_only)
             try:
                 batch = self._again(epoch) if self._cached is not None else None
-                batch = original(iterator) if batch is None else batch
+                batch = self._made(iterator, original, epoch) if batch is None else batch
             except StopIteration:
                 epoch.end = now()
                 self._open.pop(id(iterator), None)
@@ -193,6 +197,8 @@ class Recorder:
                 epoch.delivered.append(now())
                 epoch.samples.append(samples)
                 epoch.codes.append(code)
+                if len(epoch.weights) < _WEIGHED:
+                    epoch.weights.append(weights(batch))
             if self._cached is not None and epoch.loader == self.trains and len(self._cache) < self._cached:
                 self._cache.append(batch)
             self._last = epoch.loader
@@ -204,6 +210,18 @@ class Recorder:
             return batch
 
         return __next__
+
+    def _made(self, iterator: Any, original: AnyFunction, epoch: Epoch) -> Any:
+        """A batch. Of the first ones, whether making them draws random numbers."""
+        watched = len(epoch.delivered) in _WATCHED_FOR_CHANCE and getattr(iterator, "_num_workers", 1) == 0
+        if not watched:
+            return original(iterator)
+        description, before = self.loaders[epoch.loader], chance.state()
+        batch = original(iterator)
+        if "draws" not in description:
+            description["draws"] = chance.has_generator(getattr(self._made_by[id(iterator)](), "dataset", None))
+        description["draws"] |= chance.state() != before
+        return batch
 
     def _in_turns(self, iterator: Any, original: AnyFunction) -> Any:
         assert self._turns is not None
@@ -309,6 +327,7 @@ class Recorder:
                     "delivered": e.delivered,
                     "samples": e.samples,
                     "codes": e.codes,
+                    "weights": e.weights,
                     "drawn": e.drawn,
                 }
                 for e in epochs

@@ -6,6 +6,7 @@ the change is one that rounds otherwise. Where they differ by themselves, it may
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ _ROUNDING = 1e-2  # of a loss in the first steps: rounding is far below, a lower
 _FIRST = 10  # losses that are compared one by one where numbers may round otherwise
 _SPREAD = 2.0  # times the largest distance between baselines
 _LEAST = 1e-3  # of a figure: less is no difference
+_ROUNDED = 1e-4  # of a tensor's values
+
+_DEPENDS = (
+    "batch {batch} of epoch {epoch} has other values, and no random numbers are drawn for it: its samples depend on "
+    "earlier ones, or on what the loop sets, which workers do not see"
+)
 
 # same: to the bit. rounding: but for last bits. alike: within the baselines' spread. other: another training.
 # more: baselines differ, and there are fewer than BASELINES of them.
@@ -49,7 +56,12 @@ def compare(
     if deviates is None:
         return Sameness("same")
     steady = all(_first_difference(first["losses"], b["losses"]) is None for b in baselines[1:])
-    redrawn = _sequence_differs(first, trial, "codes") is not None
+    at = _sequence_differs(first, trial, "codes")
+    redrawn = at is not None
+    by_itself = any(_sequence_differs(first, b, "codes") is not None for b in baselines[1:])
+    if at is not None and not by_itself and _depends(first, trial, at):
+        reason = _DEPENDS.format(batch=at[1] + 1, epoch=at[0] + 1)
+        return Sameness("other", reason) if len(baselines) > 1 else Sameness("more")
     if not redrawn and steady and len(baselines) > 1:
         if numbers == "same":
             a, b = first["losses"][deviates], trial["losses"][deviates]
@@ -59,6 +71,18 @@ def compare(
             return _near(first["losses"], trial["losses"])
     why = "random augmentations draw other numbers in workers" if redrawn else "its numbers differ from run to run"
     return _by_spread([*baselines, *shifted], trial, "it computes with fewer bits" if numbers == "precision" else why)
+
+
+def _depends(first: Record, trial: Record, at: tuple[int, int]) -> bool:
+    """Whether a batch has other values, by more than rounding, though making it draws no random numbers."""
+    if first["trains"] is None or first["loaders"][first["trains"]].get("draws") is not False:
+        return False
+    epoch, batch = at
+    pair = [record["epochs"][epoch]["weights"] for record in (first, trial)]
+    if any(len(weights) <= batch for weights in pair):
+        return False
+    leaves = zip(*(weights[batch] for weights in pair), strict=False)
+    return any(math.isfinite(a - b) and abs(a - b) > _ROUNDED * max(x, y) for (a, x), (b, y) in leaves)
 
 
 def _samples(baselines: Sequence[Record], trial: Record) -> str:
