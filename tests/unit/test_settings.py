@@ -82,7 +82,7 @@ def test_the_price_is_that_of_the_finding_which_reports_it(make: Make) -> None:
     stack = file.stack(FORMAT, LINEAR, f"{TRAIN}:12 train")
     file.detail("sample", 800, phase="forward", state="python", stack=stack)
     found = checked(file)["anomaly"]
-    assert (found.state, found.cost_ns, found.at_least, found.finding) == ("costs", 800_000_000, True, "TP313")
+    assert (found.state, found.cost_ns, found.cost_is, found.finding) == ("costs", 800_000_000, "at least", "TP313")
 
 
 def test_launches_block_only_where_there_are_some(make: Make) -> None:
@@ -158,7 +158,7 @@ def test_a_setting_that_samples_show_has_a_price(make: Make, id: str, works: lis
     assert (f.variant, f.severity, f.cost_ms_per_step, f.where) == (id, "critical", 3.0, "train.py:12")
     assert f.saves_more
     row = checked(at_work(make, *works))[id]
-    assert (row.state, row.cost_ns, row.at_least, row.finding) == ("costs", 300_000_000, True, "TP314")
+    assert (row.state, row.cost_ns, row.cost_is, row.finding) == ("costs", 300_000_000, "at least", "TP314")
     elsewhere = at_work(make, *other)
     assert "TP314" not in [f.id for f in said(elsewhere).findings]
     assert checked(elsewhere)[id].state == ("unpriced" if id == "torch_logs" else "fine")

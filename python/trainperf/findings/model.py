@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
@@ -13,6 +13,7 @@ Confidence = Literal["high", "medium", "low"]
 Role = Literal["cost", "locator", "once"]
 # Of a run among the ranks of its job, by the files of all: the others wait for it; none waits for another; not known.
 Standing = Literal["late", "even", ""]
+Saving = Literal["at least", "about", "up to"]  # what a cost is of what its fix saves
 Cell = tuple[str, str]  # (phase, mechanism)
 FunctionInPhase = tuple[tuple[str, str], str]  # ((file, function), phase)
 # What is put into a message: numbers of text.py, names, places, what is Said; rows of them for lines that repeat; None:
@@ -22,6 +23,8 @@ Param: TypeAlias = (
     " | tuple[Mapping[str, Param], ...] | None"
 )
 Params: TypeAlias = Mapping[str, Param]
+_TAKEN_BY_OTHERS: Final = ("gil_wait", "descheduled")
+_OWN_WORK: Final = ("python", "compute", "blocked_io")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,15 @@ class Finding:
     by_device: bool = True  # its cost is what the device lost by it; False: wall time, whatever the device did
     of_functions: Mapping[FunctionInPhase, int] = field(default_factory=dict, repr=False)
     tells_idle: bool = False  # its evidence says so
+
+    @property
+    def saving(self) -> Saving:
+        if self.saves_more:
+            return "at least"
+        # With what others took, and with the loop's own work where no device hides it, waits and misses of caches go.
+        frees_caches = self.cause in _OWN_WORK and self.fix_share == 1 and self.idle_ns is None
+        about = self.waits_apart or self.saves_about or self.cause in _TAKEN_BY_OTHERS or frees_caches
+        return "about" if about else "up to"
 
     @property
     def causes(self) -> tuple[str, ...]:

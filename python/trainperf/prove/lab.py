@@ -139,7 +139,7 @@ def sentence(runs: Sequence[Run]) -> str:
     if plain.rate is None or amp.rate is None:
         failed = next((run for run in (plain, amp) if run.problem), None)
         return f"No comparison, as a run failed ({failed.name}): {failed.problem}" if failed else ""
-    return f"{_of_bf16(plain, amp)}. {_of_compile(amp, compiled)}".strip()
+    return f"{_of_bf16(plain, amp)}. {_of_compile(plain, amp, compiled)}".strip()
 
 
 def _of_bf16(plain: Run, amp: Run) -> str:
@@ -181,7 +181,8 @@ def _because(before: Run, after: Run) -> str:
     return f", as {cause} {'rises' if change > 0 else 'falls'} from {old:.2g} to {new:.2g} ms/step"
 
 
-def _of_compile(before: Run, compiled: Run) -> str:
+def _of_compile(own: Run, before: Run, compiled: Run) -> str:
+    """`own`: the script as it is; `before`: what is compiled."""
     if compiled.rate is None or before.rate is None or not (before.step_ms and compiled.step_ms):
         return f"Compiling: {compiled.problem}" if compiled.problem else ""
     gain = compiled.rate / before.rate - 1
@@ -192,4 +193,9 @@ def _of_compile(before: Run, compiled: Run) -> str:
     cost_s = max(0.0, compiled.start_s - before.start_s)
     steps = float(f"{cost_s * 1e3 / (before.step_ms - compiled.step_ms):.2g}")
     because = _because(before, compiled)
-    return f"Compiling gains {gain:.0%} on that{because}; its {cost_s:.0f} s pay off after {steps:,.0f} steps"
+    text = f"Compiling gains {gain:.0%} on that{because}"
+    if own.rate is not None and compiled.rate < (1 + _NOTHING) * own.rate:
+        slower = 1 - compiled.rate / own.rate
+        than = f"are {slower:.0%} slower than" if slower > _NOTHING else "are as fast as"
+        return f"{text}; both together {than} the script as it is"
+    return f"{text}; its {cost_s:.0f} s pay off after {steps:,.0f} steps"

@@ -114,8 +114,8 @@ class Prover:
         if trial.ended == "hung":
             others = "; it had started other processes, whose steps are not seen" if trial.started else ""
             raise TrainperfError(
-                f"it did not get to {seconds:.0f} s of training in {trial.seconds:.0f} s, half of the budget: give it "
-                f"less to do first, or a longer --budget{others}"
+                f"it did not get to {seconds:.0f} s of training in {trial.seconds:.0f} s, half of the budget: give a "
+                f"longer --budget, or the script less to do first{others}"
             )
         if not trial.finished:
             raise TrainperfError(f"the script fails by itself: {trial.error}{_hint(trial.error)}")

@@ -63,7 +63,7 @@ class Command:
         module = bool(words) and words[0] == "-m"
         words = words[1:] if module else words
         if not words:
-            raise TrainperfError("no script is given: trainperf try -- python train.py")
+            raise TrainperfError("no script is given: put one after --, as in -- python train.py")
         if os.path.basename(words[0]) in _LAUNCHERS or (module and words[0] in _LAUNCHING_MODULES):
             raise TrainperfError(
                 f"{words[0]} starts several processes, and trials are of one: give the script itself, for one rank"

@@ -41,7 +41,7 @@ def cost(model: ReportModel, c: Checked) -> str:
     """ "at least 1.2 ms/step (9%)"."""
     ns = c.cost_ns or 0
     share = ns / model.wall_ns if model.wall_ns else 0.0
-    return f"{'at least' if c.at_least else 'up to'} {ns / max(1, model.steps) / 1e6:.3g} ms/step ({share:.1%})"
+    return f"{c.cost_is} {ns / max(1, model.steps) / 1e6:.3g} ms/step ({share:.1%})"
 
 
 def to_dict(model: ReportModel, checked: Sequence[Checked]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def to_dict(model: ReportModel, checked: Sequence[Checked]) -> dict[str, Any]:
                 "name": c.name,
                 "state": c.state,
                 "cost_ns": c.cost_ns,
-                "cost_is": ("at least" if c.at_least else "up to") if c.cost_ns else None,
+                "cost_is": c.cost_is if c.cost_ns else None,
                 "share": c.cost_ns / model.wall_ns if c.cost_ns and model.wall_ns else None,
                 "finding": c.finding or None,
                 "why": c.why or None,

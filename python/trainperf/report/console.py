@@ -39,8 +39,6 @@ _LONGEST_LINE: Final = 300
 _LONGEST_ABOUT: Final = 60  # of a note that had no room
 # Where a saving is no upper bound: what runs there no longer slows the rest of the step by caches and clocks, too; and
 # a call that waits also computes, in the kernel and around it, which is told as such.
-_TAKEN_BY_OTHERS: Final = ("gil_wait", "descheduled")
-_OWN_WORK: Final = ("python", "compute", "blocked_io")
 _MIN_TREE: Final = 5  # the step itself, and four rows
 _SEVERITY_STYLE: Final = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
@@ -247,11 +245,7 @@ def _next_text(f: Finding, width: int, max_rows: int) -> str:
     if f.steps_affected * 2 < f.steps:
         ns = f.cost_ns * f.fix_share
         saved = (f"{ns / 1e6:,.0f} ms" if ns < 10e9 else f"{ns / 1e9:,.0f} s") + " of this run"
-    saves = f"saves up to {saved}"
-    if f.saves_more:
-        saves = f"saves {saved} or more"
-    elif f.waits_apart or f.saves_about or _frees_caches(f):
-        saves = f"saves about {saved}"
+    saves = f"saves {saved} or more" if f.saving == "at least" else f"saves {f.saving} {saved}"
     if f.waits_apart and not f.saves_more:
         whole = f"{saves}, more while CPUs are short: {advice}"
         if len(wrap(whole, width, max_rows + 1)) <= max_rows:
@@ -259,11 +253,6 @@ def _next_text(f: Finding, width: int, max_rows: int) -> str:
     text = f"{saves}: {advice}"
     fitted = fit_clauses(text, width, max_rows)
     return fitted if len(fitted) > len(saves) else text
-
-
-def _frees_caches(f: Finding) -> bool:
-    """Of the loop's own work, where all of it goes and no device hides it."""
-    return f.cause in _TAKEN_BY_OTHERS or (f.cause in _OWN_WORK and f.fix_share == 1 and f.idle_ns is None)
 
 
 def _others(model: ReportModel) -> list[Finding]:

@@ -29,9 +29,21 @@ def lines(result: Result, *, patch: str, width: int = 80) -> list[Line]:
     if not result.outcomes and not result.interrupted:
         found += block("Try", "no finding of this run has a fix that can be tried without an edit", width, 3)
     if result.untried:
-        found += block("Edit", f"to be fixed by hand: {', '.join(result.untried)}", width, 3)
+        found += block(
+            "Edit",
+            f"{', '.join(result.untried)}: not tried, as the fix is an edit of the script (trainperf explain ID)",
+            width,
+            3,
+        )
     if result.interrupted:
-        found += block("Note", "interrupted: what stands above was found before", width, 2)
+        found += block(
+            "Note",
+            "interrupted: what stands above was decided before, and a change that was being tried is not"
+            if result.outcomes
+            else "interrupted before any change was decided: run it again, or give a shorter --budget",
+            width,
+            3,
+        )
     return found + patch_lines(patch, width)
 
 

@@ -24,6 +24,7 @@ from trainperf.findings.model import (
     Params,
     Said,
     Saves,
+    Saving,
     Severity,
     Sure,
     Unsure,
@@ -82,7 +83,7 @@ class Checked:
     name: str  # as people write it
     state: State
     cost_ns: int | None = None  # of the whole run, what the fix saves; None: not known, or none
-    at_least: bool = False
+    cost_is: Saving = "up to"
     finding: str = ""  # the id of that which reports it
     why: str = ""  # why it has no price, what it risks, or why it was not seen
     fix: str = ""
@@ -103,9 +104,7 @@ def _checked(facts: Facts, findings: Sequence[Finding], abstained: Sequence[Abst
         cost_ns = round(teller.cost_ns * teller.fix_share)
         state: State = "costs" if cost_ns else "unpriced"
         why = "" if cost_ns else text("_why", seen.params if seen is not None else None)
-        return Checked(
-            row.id, name, state, cost_ns or None, teller.saves_more, teller.id, why or teller.why, teller.fix
-        )
+        return Checked(row.id, name, state, cost_ns or None, teller.saving, teller.id, why or teller.why, teller.fix)
     unsure = next((a.why for a in abstained if a.id in row.findings), "")
     if seen is None or (seen.wrong is None and unsure):
         return Checked(row.id, name, "not seen", why=unsure if seen is not None else TEXTS[_unseen(facts, row)])
@@ -113,7 +112,7 @@ def _checked(facts: Facts, findings: Sequence[Finding], abstained: Sequence[Abst
         return Checked(row.id, name, "fine")
     cost = row.price(facts) if facts.steps else None
     if cost is not None:
-        return Checked(row.id, name, "costs", cost.ns, at_least=True, fix=text("_fix", seen.params))
+        return Checked(row.id, name, "costs", cost.ns, "at least", fix=text("_fix", seen.params))
     state = "risk" if row.risk else "unpriced"
     return Checked(row.id, name, state, why=text("_why", seen.params), fix=text("_fix", seen.params))
 

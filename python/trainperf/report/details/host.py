@@ -27,7 +27,12 @@ _COUNTERS: Final = {
     "disk_written_bytes": ("written to", "by anybody", "MB/s", 1e6),
     "own_read_bytes": ("own reads", "from storage, of this process and its workers", "MB/s", 1e6),
     "own_written_bytes": ("own writes", "to storage, of this process and its workers", "MB/s", 1e6),
-    "own_net_received_bytes": ("own received", "by TCP, of this process and its workers, at least", "MB/s", 1e6),
+    "own_net_received_bytes": (
+        "own received",
+        "by TCP, of this process and its workers, at least; what came before a connection was seen counts then",
+        "MB/s",
+        1e6,
+    ),
     "own_net_sent_bytes": ("own sent", "by TCP, of this process and its workers, at least", "MB/s", 1e6),
     "net_received_bytes": ("received by", "network, of all programs", "MB/s", 1e6),
     "net_sent_bytes": ("sent by", "network, of all programs", "MB/s", 1e6),
