@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 import time
@@ -19,9 +18,8 @@ from torch.utils.data import DataLoader, Dataset
 
 IDS = (
     "anomaly", "tracer", "profiler", "gradcheck", "zero_grad", "optimizer", "denormals", "workers",
-    "persistent_workers", "threads", "affinity", "malloc",
+    "persistent_workers", "threads", "affinity",
 )  # fmt: skip
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of mallopt()
 
 
 class Rows(Dataset[Any]):
@@ -50,9 +48,6 @@ def _set(id: str, wrong: bool) -> Iterator[None]:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     if id == "denormals" and not wrong:
         torch.set_flush_denormal(True)
-    if id == "malloc" and not wrong:
-        mallopt = ctypes.CDLL(None).mallopt
-        assert mallopt(_TRIM_THRESHOLD, 1 << 30) and mallopt(_MMAP_THRESHOLD, 1 << 25) and mallopt(_TOP_PAD, 1 << 29)
     profiler = torch.profiler.profile(with_stack=True) if id == "profiler" and wrong else contextlib.nullcontext()
     if id == "tracer" and wrong:
         sys.settrace(_traced)
@@ -71,7 +66,7 @@ def _python(x: torch.Tensor) -> float:
 def train(id: str, wrong: bool, seconds: float) -> float:
     torch.manual_seed(0)
     with _set(id, wrong):
-        wide = {"threads": 512, "affinity": 1024, "malloc": 512}.get(id, 64)
+        wide = {"threads": 512, "affinity": 1024}.get(id, 64)
         deep = {"zero_grad": 60, "optimizer": 60}.get(id, 4)
         model = nn.Sequential(nn.Linear(64, wide), *(nn.Linear(wide, wide) for _ in range(deep)), nn.Linear(wide, 10))
         if id == "optimizer":
@@ -97,8 +92,6 @@ def train(id: str, wrong: bool, seconds: float) -> float:
                     _python(model[0].weight[:8].flatten())
                 if id == "gradcheck" and wrong:
                     torch.autograd.gradcheck(torch.tanh, torch.ones(2, dtype=torch.double, requires_grad=True))
-                if id == "malloc":
-                    torch.ones(6_000_000).sum()
                 steps += 1
                 if id != "persistent_workers" and time.perf_counter() > end:
                     break
