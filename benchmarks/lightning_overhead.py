@@ -119,6 +119,8 @@ def _figures(pairs: int) -> list[Figure]:
         "SimpleProfiler": turns.Training(with_simple),
     }
     result = turns.figures(name, measured(2, {turns.OURS: ours, turns.NOTHING: nothing}), target=1.01)
+    if pairs <= 2:  # a look
+        return result
     result += turns.figures(name, measured(1, beside))
     return [*result, _traceml(name, str(healthy.size), max(2, pairs // 2))]
 
