@@ -398,6 +398,15 @@ def test_weights_tell_rounding_from_other_values() -> None:
     assert weights(["text", np.array([1.0, -2.0]), None, 7, torch.ones(2, device="meta")]) == [(-3.0, 5.0), (7.0, 7.0)]
 
 
+def test_batches_of_other_than_real_numbers_have_no_weight() -> None:
+    import numpy as np
+    import torch
+
+    words, days = np.array(["a", "b"]), np.array(["2026-01-01"], dtype="datetime64[D]")
+    odd = [torch.ones(2, dtype=torch.complex64), words, days, 10**400]
+    assert weights([*odd, torch.tensor([True, True]), torch.ones(2, dtype=torch.bfloat16)]) == [(3.0, 3.0)] * 2
+
+
 def test_random_numbers_that_are_drawn_and_generators_of_a_dataset_are_seen() -> None:
     import numpy as np
     import torch

@@ -11,6 +11,7 @@ from typing import Any
 
 # Of a dataset, that are looked at for generators: of each level, of each object in it, levels.
 _OBJECTS, _INNER, _DEPTH = 2000, 64, 7
+_HOLDS = (list, tuple, Mapping)
 
 
 def state() -> int:
@@ -31,14 +32,19 @@ def has_generator(dataset: Any) -> bool:
         kinds += [numpy.random.Generator, numpy.random.RandomState]
     if (torch := sys.modules.get("torch")) is not None:
         kinds.append(torch.Generator)
-    return any(isinstance(part, tuple(kinds)) for part in _parts(dataset))
+    try:
+        return any(isinstance(part, tuple(kinds)) for part in _parts(dataset))
+    except RuntimeError:  # another thread adds to it meanwhile: it may
+        return True
 
 
 def _parts(of: Any) -> Iterator[Any]:
     """It and what it holds, the nearest first."""
-    level = [of]
+    level: list[Any] = [of]
     for _ in range(_DEPTH):
         yield from level
-        inner = [part if isinstance(part, (list, tuple, dict)) else getattr(part, "__dict__", ()) for part in level]
-        level = [x for part in inner for x in islice(part.values() if isinstance(part, Mapping) else part, _INNER)]
+        # Of their own kinds of containers nothing is read: that may load data.
+        inner = [part if type(part) in (list, tuple, dict) else getattr(part, "__dict__", None) for part in level]
+        rows = (part.values() if isinstance(part, Mapping) else part for part in inner if isinstance(part, _HOLDS))
+        level = [x for row in rows for x in islice(row, _INNER)]
         level = level[:_OBJECTS]

@@ -30,14 +30,17 @@ def fingerprint(batch: Any) -> tuple[int, int]:
 
 def weights(batch: Any) -> list[tuple[float, float]]:
     """Of each of its tensors and numbers a sum of the same values, each times its place, and the sum without signs:
-    nearly the same of batches that differ by rounding."""
+    nearly the same of batches that differ by rounding. None of texts, dates and complex or quantized numbers."""
     import numpy as np
 
     found = []
     for leaf in islice(_leaves(batch), _LEAVES):
         few = None if isinstance(leaf, (str, bytes)) else _few(leaf) if hasattr(leaf, "shape") else leaf
         if few is not None:
-            values = np.atleast_1d(np.array(few.tolist() if hasattr(few, "tolist") else few, dtype=np.float64))
+            try:
+                values = np.array(few.tolist() if hasattr(few, "tolist") else few, dtype=np.float64).reshape(-1)
+            except (TypeError, ValueError, OverflowError, RuntimeError):  # no real numbers, or torch cannot read them
+                continue
             placed = values * np.arange(1, len(values) + 1)
             found.append((float(placed.sum()), float(np.abs(placed).sum())))
     return found
