@@ -29,7 +29,7 @@ _COUNTERS: Final = {
     "own_written_bytes": ("own writes", "to storage, of this process and its workers", "MB/s", 1e6),
     "own_net_received_bytes": (
         "own received",
-        "by TCP, of this process and its workers, at least; what came before a connection was seen counts then",
+        "by TCP, of this process and its workers, at least; a peak may be what came before a connection was seen",
         "MB/s",
         1e6,
     ),
