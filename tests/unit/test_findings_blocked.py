@@ -141,8 +141,10 @@ def computing(f: Finding) -> Params:
 
 def test_more_workers_are_not_advised_where_the_pool_has_all_cpus(make: Make) -> None:
     f = only(at_work(pool(make), 4, LIBRARY).host(3, process_cpus=1.9, other_cpus=0.1))
+    shares = {"used": 1.7, "rest": 0.2, "others": 0.1}  # they add up to the CPUs
     assert f.params["todo"] == Said("make_cheaper", {"libraries": True}), f
-    assert computing(f) == {"who": ("threads",), "used": pytest.approx(1.7, abs=0.05)}
+    assert computing(f)["who"] == ("threads",)
+    assert {k: computing(f)[k] for k in shares} == pytest.approx(shares, abs=0.05)
     assert f.params["room"] == Said("have_cpus", {"cpus": 2})
     own_code = only(at_work(pool(make), 4).host(3, process_cpus=1.9, other_cpus=0.1))
     assert own_code.params["todo"] == Said("make_cheaper", {"libraries": False})
@@ -164,7 +166,8 @@ def test_processes_that_have_all_cpus_are_not_to_be_more(make: Make, frame: str)
     file = pool(make, frame, wall_ns=str(3 * 10**9), children_cpu_before_ns="0", children_cpu_after_ns=str(45 * 10**8))
     f = only(file.host(3, process_cpus=0.25, other_cpus=1.5, idle_cpus=0.25))
     assert f.params["todo"] == Said("make_cheaper", {"libraries": False}), f
-    assert computing(f) == {"who": ("child processes",), "used": pytest.approx(1.5, abs=0.05)}
+    assert computing(f)["who"] == ("child processes",) and computing(f)["others"] is None
+    assert (computing(f)["used"], computing(f)["rest"]) == pytest.approx((1.5, 0.25), abs=0.05)
 
 
 def test_more_workers_only_where_cpus_are_known_to_be_free(make: Make) -> None:

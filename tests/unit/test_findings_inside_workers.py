@@ -77,14 +77,14 @@ def test_the_line_that_takes_the_workers_time_is_named(make: Make) -> None:
     file.inside(1, 500, f"{STDLIB}/multiprocessing/queues.py:113 Queue.get", *LOOP, state="blocked", call=POLL)
     f = only(file)
     assert f.id == "TP102" and f.where == "train.py:88"
-    assert "; 72% of the work is in PIL.Image.open, called at Images.__getitem__ (train.py:88)" in f.why
+    assert "; 72% of the busy time is in PIL.Image.open, called at Images.__getitem__ (train.py:88)" in f.why
     assert "at Images.__getitem__ (train.py:88): waiting for a file 60%, CPU 40%" in f.evidence
     assert f.fix.split("\n")[-1].startswith("# images: resize them once on disk")
 
 
 def test_a_line_without_a_frame_below_it_is_named_itself(make: Make) -> None:
     f = only(slow(make).inside(1, 100, *SAMPLE, state="blocked", call=SLEEP))
-    assert "; 100% of the work is at Images.__getitem__ (train.py:88)" in f.why
+    assert "; 100% of the busy time is at Images.__getitem__ (train.py:88)" in f.why
     assert "at Images.__getitem__ (train.py:88): sleeping 100%" in f.evidence
 
 
@@ -115,3 +115,22 @@ def test_stacks_that_were_not_read_count_for_nothing(make: Make) -> None:
     file = slow(make).inside(1, 60, *SAMPLE).inside(1, 1000)
     found = inside(Facts(file.open()), file.open().loaders.values())
     assert (found.samples, found.busy) == (60, 60)
+
+
+@pytest.mark.parametrize(
+    ("call", "others", "says"),
+    [
+        (SLEEP, 100, "2 workers of Digits are blocked, mostly sleeping (on the CPU only 2% of the time)"),
+        (OPEN, 100, "2 workers of Digits are blocked, mostly waiting for a file (on the CPU only 2% of the time)"),
+        (OPEN, 900, "2 workers of Digits are blocked by storage, network, a lock or a sleep (on the CPU only 2% of"),
+        (999, 100, "2 workers of Digits are blocked by storage, network, a lock or a sleep (on the CPU only 2% of"),
+    ],
+)
+def test_what_blocks_workers_is_named_where_samples_show_it(make: Make, call: int, others: int, says: str) -> None:
+    file = make(cpus="8", machine="x86_64").steps(100, data_wait=8.0, compute=8.0)
+    file.loader(1, fetches=100, wait=800, ready={0: (95, 795), 1: (5, 5)}, num_workers=2, dataset_at=f"{TRAIN}:9")
+    for pid in (71, 72):
+        file.worker(1, pid, cpu_share=0.02, seconds=5, states={"S": 7})
+    file.inside(1, 900, *SAMPLE, state="blocked", call=call).inside(1, others, *SAMPLE, state="blocked", call=POLL)
+    f = only(file)
+    assert f.variant == "waiting" and says in f.why, f.why

@@ -12,7 +12,7 @@ from verdicts import TRAIN, Make, loud, only, said
     [
         (0.97, "8", ("compute all the time", "num_workers=4", "pin_memory")),
         (0.97, "2", ("2 CPUs", "cheaper", "more workers")),
-        (0.05, "8", ("wait for storage, network or a lock", "num_workers=", "cheaper transforms")),
+        (0.05, "8", ("are blocked by storage, network, a lock or a sleep", "num_workers=", "cheaper transforms")),
         (
             0.55,
             "8",

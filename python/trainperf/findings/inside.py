@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trainperf.runfile import Frame
 
 CPU: Final = "CPU"
+WAITING: Final = "waiting"  # for what is not known
 _RUNNING: Final = frozenset({"python", "native", "unknown"})
 # What a wait is for, by kind of system call.
 _WAITS: Final = {
@@ -24,7 +25,7 @@ _WAITS: Final = {
     "process": "waiting for a process",
     "page": "waiting for a page of memory",
     "gil": "waiting for the GIL",
-    "other": "waiting",
+    "other": WAITING,
 }
 
 

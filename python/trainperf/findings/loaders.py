@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from trainperf.findings import frames
-from trainperf.findings.inside import Line, state_of
+from trainperf.findings.inside import CPU, WAITING, Line, state_of
 from trainperf.findings.model import Cell, Limits, Params, Said
 from trainperf.findings.places import NOTHING, Part, by_cell, library_call, weighed
 from trainperf.findings.text import Count, Number, plural
@@ -619,6 +619,13 @@ class Inside:
     def told(self) -> bool:
         """Whether there is enough to give shares of."""
         return self.busy >= limit("good_samples")
+
+    def waits_by(self) -> str:
+        """What most of the busy time is spent in, off the CPU: "sleeping"; "" where there is no such thing."""
+        states = sum((line.states for line in self.lines), Counter[str]())
+        state, count = states.most_common(1)[0] if states else ("", 0)
+        known = self.told and state not in (CPU, WAITING) and count >= limit("most_share") * self.busy
+        return state if known else ""
 
     def main(self) -> WorkLine | None:
         """The line that most of the busy time goes to, if that is enough to name it."""

@@ -149,8 +149,8 @@ _TOO_SLOW: Final = Message(
 _BY_CALL: Final = f"{_FILTER}{{call}}{_CHEAPER_CALL}"
 # Of variants that say in the first sentence at which line their time goes.
 _AT_LINE: Final = (
-    "[[calls?; {line_share} of the work is in {calls}, called at {line}]]"
-    "[[!calls?; {line_share} of the work is at {line}]]"
+    "[[calls?; {line_share} of the busy time is in {calls}, called at {line}]]"
+    "[[!calls?; {line_share} of the busy time is at {line}]]"
 )
 _BUSY: Final = _TOO_SLOW.but(evidence=tuple("at {line}: {spent}" if e == _INSIDE else e for e in _TOO_SLOW.evidence))
 _BOUND: Final = _BUSY.but(title="the DataLoader's workers are CPU-bound")
@@ -182,8 +182,8 @@ _OF_WORKERS: Final = {
     ),
     "waiting": _BUSY.but(
         title="the DataLoader's workers are blocked",
-        why=f"{_WHO} [[one?waits]][[!one?wait]] for storage, network or a lock (on the CPU only {{cpu}} of the time)"
-        f"{_AT_LINE}",
+        why=f"{_WHO} [[one?is]][[!one?are]] blocked[[, mostly {{waits_by}}]]"
+        f"[[!waits_by? by storage, network, a lock or a sleep]] (on the CPU only {{cpu}} of the time){_AT_LINE}",
         fix=_BY_CALL,
         will_not_help="cheaper transforms[[!few_are_late?, or a larger prefetch_factor]]: the workers do not compute, "
         "they wait",

@@ -114,7 +114,8 @@ _GROWS: Final = Message(
     why=_KEPT,
     evidence=(
         "from {before} to {after}[[ on {on_gpu}]] in {seconds:.0f} s: {minute} a minute",
-        "steady over {readings:reading} without the run's first quarter[[!on_gpu? and mapped files]]",
+        "steady over {readings:reading}: the run's first quarter[[!on_gpu? and mapped files are]][[on_gpu? is]] not "
+        "counted",
         "at this pace it hits its {limit} limit in {left}",
     ),
     fix=_FIND,
@@ -265,7 +266,7 @@ MESSAGES: Final[Messages] = {
             "[[!text?something in each worker is kept from batch to batch (not identified)]]",
             evidence=(
                 "from {before} to {after} in {seconds:.0f} s, {workers:worker} together: {minute} a minute",
-                "steady over {readings:reading} of these workers, without the first quarter and mapped files",
+                "steady over {readings:reading} of these workers: the first quarter and mapped files are not counted",
                 "{text} is the only line of {dataset} that adds to what it has; workers themselves are not looked into",
             ),
             fix="# bound what the dataset[[ {dataset}]] keeps, or keep it in a file that workers share (numpy.memmap)",

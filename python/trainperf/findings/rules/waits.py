@@ -531,10 +531,17 @@ def _no_room(
     parts = {"threads": used.threads, "child processes": used.children}
     own = {who: n for who, n in parts.items() if n >= limit("own_threads_cpus")} or {"threads": used.threads}
     libraries = "threads" in own and any(b.spot.leaf for b in working)
-    others: Params = {"others": Number(used.others)} if used.others >= limit("competing_cpus") else {}
-    stop = others if _without_cpu(facts, helpers) else {}
+    # So that the CPUs add up.
+    rest = used.own - own.get("threads", 0.0)
+    with_who: Params = {
+        "used": Number(sum(own.values())),
+        "rest": Number(rest) if rest >= cpus.SPEAKS_OF else None,
+        "rest_of": Said("rest_of_threads" if "threads" in own else "rest_of_process"),
+        "others": Number(used.others) if used.others >= cpus.SPEAKS_OF else None,
+    }
+    stop: Params = {"others": Number(used.others)} if _without_cpu(facts, helpers) else {}
     return {
-        "computing": Said("computing", {"who": Names(own), "used": Number(sum(own.values())), **others}),
+        "computing": Said("computing", {"who": Names(own), **with_who}),
         "todo": Said("make_cheaper", {"libraries": libraries, **of, **stop}),
         "no_room": True,
     }

@@ -65,6 +65,7 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
             "further": fetches.few_are_late or 2 * fetches.empty < fetches.total,
             **({} if facts.of_trace else _seen(view)),
             **_inside(facts, inside),
+            "waits_by": inside.waits_by() or None,
             "cheaper": loaders.cheaper_call(((v.calls, v.count) for v in inside.lines), inside.busy),
             "kept_off": Ns(sum(kept_off.values()) / facts.steps) if kept_off else None,
             **storage(facts),
