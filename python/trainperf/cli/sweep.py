@@ -14,7 +14,7 @@ class Sweep:
     name = "sweep"
     help = "find the data loader's best number of workers"
     description = (
-        "Measures what data loading can gain at most, predicts the step for each number of workers from what a batch "
+        "Measures the most that data loading can save, predicts the step for each number of workers from what a batch "
         "costs, tries the few best, and proves the cheapest within 2% of the best in pairs of runs. Exit codes as of "
         "trainperf try."
     )

@@ -147,9 +147,9 @@ class Prover:
         turns = 2 * (first.trial_s + MIN_PAIRS * max(_TURN_S, FEWEST_STEPS * first.plan.step_s))
         pairs = sum(turns if _by_turns(c, first) else 2 * MIN_PAIRS * first.trial_s for c in changes)
         unit = f"trials of {first.plan.batches} steps, about {first.trial_s:.0f} s each"
-        enough = f"{_minutes(pairs)} or more, at most {_minutes(self.budget_s)}"
-        short = f"a proof takes {_minutes(pairs)} or more, and the budget is {_minutes(self.budget_s)}"
-        self.say(f"will try {what}: {unit}; {enough if pairs <= self.budget_s else short}")
+        needs = f"a proof needs at least {_minutes(pairs)}"
+        allows = f"the budget allows {'' if pairs <= self.budget_s else 'only '}{_minutes(self.budget_s)}"
+        self.say(f"will try {what}: {unit}; {needs}, {allows}")
         if len(changes) > 1:
             for change in changes:
                 self.say(f"  {change}" + (f" ({change.finding})" if change.finding else ""))

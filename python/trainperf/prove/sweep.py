@@ -80,6 +80,17 @@ class Sweep:
     seconds: float = 0.0
 
     @property
+    def floor(self) -> str:
+        """What the headroom is, in words; "" where it was not measured."""
+        if self.headroom_ms is None:
+            return ""
+        least = self.step_ms - self.headroom_ms
+        return (
+            f"a step takes {least:.1f} ms with batches already in memory, {self.step_ms:.1f} with this loader: "
+            f"no loader can save more than {self.headroom_ms:.1f} ms/step ({self.headroom_ms / self.step_ms:.0%})"
+        )
+
+    @property
     def best(self) -> Change | None:
         proven = self.outcome is not None and self.outcome.verdict == "proven"
         return self.outcome.change if self.outcome is not None and proven else None
@@ -128,10 +139,9 @@ class _Sweeping:
             rest_ms, self.result.step_ms, delivered_ms = self._ms(cached), self._ms(now), None
         self.result.headroom_ms = max(0.0, self.result.step_ms - rest_ms)
         share = self.result.headroom_ms / self.result.step_ms
-        most = f"{self.result.headroom_ms:.1f} of {self.result.step_ms:.1f} ms/step ({share:.0%})"
-        self._prover.say(f"data loading can gain at most {most}")
+        self._prover.say(self.result.floor)
         if share < _WORTH:
-            self.result.reason = f"data loading can gain at most {share:.1%} of the step"
+            self.result.reason = f"no loader can save more than {share:.1%} of the step"
             return
         costs = self._costs(now, rest_ms / 1e3, delivered_ms / 1e3 if delivered_ms is not None else None)
         usable, others_use = _usable_cpus(), now.record["others_cpus"] or 0.0

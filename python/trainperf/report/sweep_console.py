@@ -9,10 +9,8 @@ from trainperf.report.try_console import of_outcome, patch_lines
 
 def lines(found: Sweep, *, patch: str, width: int = 80) -> list[Line]:
     result: list[Line] = []
-    if found.headroom_ms is not None:
-        share = found.headroom_ms / found.step_ms
-        most = f"{found.headroom_ms:.1f} of {found.step_ms:.1f} ms/step ({share:.0%})"
-        result += block("Floor", f"data loading can gain at most {most}", width, 2)
+    if found.floor:
+        result += block("Floor", found.floor, width, 3)
     if any(p.samples_per_s or p.problem for p in found.grid) and found.headroom_ms is None:
         result.append([("workers    samples/s, of the loader alone", "dim")])
         for p in found.grid:

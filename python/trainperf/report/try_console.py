@@ -11,12 +11,14 @@ from trainperf.report.text import Line, block, clean
 SAYS: Final = {
     "proven": "proven",
     "no_gain": "no gain",
-    "changes_results": "another training",
+    "changes_results": "changes results",
     "not_applied": "not applied",
     "failed": "failed",
     "undecided": "undecided",
 }
 _STYLES: Final = {"proven": "bold green", "failed": "bold red", "changes_results": "bold yellow"}
+# So that nobody takes it for the loader's.
+_COMPUTE: Final = "no data loading is in compute: it may fall because caches stay warm without the waits"
 _CAUSES: Final = 3  # rows of what changed
 _NOTABLE: Final = 0.02  # of the step
 
@@ -31,7 +33,8 @@ def lines(result: Result, *, patch: str, width: int = 80) -> list[Line]:
     if result.untried:
         found += block(
             "Edit",
-            f"{', '.join(result.untried)}: not tried, as the fix is an edit of the script (trainperf explain ID)",
+            f"{', '.join(result.untried)}: not tried, as no setting that a trial can make fixes it (trainperf explain "
+            "ID)",
             width,
             3,
         )
@@ -85,4 +88,6 @@ def of_outcome(outcome: Outcome, width: int) -> list[Line]:
     if outcome.verdict in ("proven", "changes_results", "no_gain"):
         for cause, before, after in shown:
             found += block("", f"{cause:<14} {before:6.1f} -> {after:.1f} ms/step", width, 1, "dim")
+        if outcome.change.of_loader and any(cause == "compute" for cause, _, _ in shown):
+            found += block("", _COMPUTE, width, 2, "dim")
     return found
