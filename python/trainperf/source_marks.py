@@ -5,6 +5,7 @@ database that leave no frame of Python's; and who locks a file."""
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import sys
@@ -24,21 +25,27 @@ _STATISTICS = {"norm", "mean", "std", "var", "abs", "max", "min", "sum", "pow", 
 
 def source_marks() -> str:
     """{file: [[first line, last line, kind]]} as JSON, of what is imported and the user's."""
-    found: dict[str, list[tuple[int, int, str]]] = {}
+    found: dict[str, tuple[tuple[int, int, str], ...]] = {}
     left = _MOST_BYTES
     for file in dict.fromkeys(_files()):
         try:
-            size = os.path.getsize(file)
-            if size > left:
-                continue
-            left -= size
-            with tokenize.open(file) as source:
-                loops = list(marks_of(source.read()))
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            status = os.stat(file)
+        except OSError:
             continue
-        if loops:
-            found[file] = loops
+        if status.st_size <= left:
+            left -= status.st_size
+            if marks := _marks_of_file(file, status.st_mtime_ns, status.st_size):
+                found[file] = marks
     return json.dumps(found)
+
+
+@functools.lru_cache(maxsize=4096)  # the next watch of the process finds most files as they were
+def _marks_of_file(file: str, _mtime_ns: int, _size: int) -> tuple[tuple[int, int, str], ...]:
+    try:
+        with tokenize.open(file) as source:
+            return tuple(marks_of(source.read()))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
 
 
 def marks_of(source: str) -> Iterator[tuple[int, int, str]]:
@@ -65,11 +72,13 @@ def _files() -> Iterator[str]:
     """The script first."""
     library = [os.path.realpath(sysconfig.get_paths()[key]) for key in ("stdlib", "purelib", "platlib")]
     library.append(os.path.dirname(os.path.realpath(__file__)))
+    real_folder = functools.cache(os.path.realpath)  # of thousands of files there are hundreds
     for module in (sys.modules.get("__main__"), *list(sys.modules.values())):
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not file.endswith(".py"):
             continue
-        real = os.path.realpath(file)
+        folder, name = os.path.split(file)
+        real = os.path.realpath(file) if os.path.islink(file) else os.path.join(real_folder(folder), name)
         packaged = "site-packages" in real or "dist-packages" in real
         if not packaged and not any(real.startswith(f"{folder}{os.sep}") for folder in library):
             yield os.path.abspath(file)

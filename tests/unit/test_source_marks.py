@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,32 @@ def test_those_of_the_programs_own_modules_are_recorded(tmp_path: Path, monkeypa
     recorded = json.loads(source_marks())
     assert recorded[str(mine)] == [[2, 3, "lerp"]] and str(broken) not in recorded
     assert not any("site-packages" in file for file in recorded)
+
+
+def test_a_file_is_read_anew_once_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one of a library is none of the program's by whatever link it was found."""
+    library, mine = tmp_path / "site-packages", tmp_path / "mine.py"
+    library.mkdir()
+    (library / "theirs.py").write_text(f"{_PAIRS}a.lerp_(b, 0.1)\n")
+    (tmp_path / "theirs.py").symlink_to(library / "theirs.py")
+    (tmp_path / "linked").symlink_to(library)
+    files = [mine, tmp_path / "theirs.py", tmp_path / "linked" / "theirs.py"]
+    modules = {file.stem + str(i): types.ModuleType(file.stem) for i, file in enumerate(files)}
+    for module, file in zip(modules.values(), files, strict=True):
+        module.__file__ = str(file)
+    monkeypatch.setattr("trainperf.source_marks.sys", types.SimpleNamespace(modules=modules))
+    read: list[str] = []
+
+    def counted(source: str) -> Iterator[tuple[int, int, str]]:
+        read.append(source)
+        return marks_of(source)
+
+    monkeypatch.setattr("trainperf.source_marks.marks_of", counted)
+    for kind, operation in (("lerp", "a.lerp_(b, 0.1)"), ("lerp", "a.lerp_(b, 0.1)"), ("copy", "a.data.copy_(b.data)")):
+        mine.write_text(f"{_PAIRS}{operation}\n")
+        os.utime(mine, ns=(0, len(operation)))
+        assert json.loads(source_marks()) == {str(mine): [[1, 2, kind]]}
+    assert len(read) == 2
 
 
 @pytest.mark.parametrize(
