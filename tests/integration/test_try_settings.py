@@ -54,12 +54,28 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Trials, Trial]]:
-    """And a first trial, of the script as it is."""
-    script = tmp_path_factory.mktemp("settings") / "train.py"
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("settings") / "train.py"
+
+
+@pytest.fixture(scope="module")
+def running(script: Path) -> Iterator[Trials]:
+    """Of the script as a test has written it: what forks trials takes seconds to start."""
+    with Trials(Command(str(script))) as trials:
+        yield trials
+
+
+@pytest.fixture(scope="module")
+def first(script: Path, running: Trials) -> Trial:
     script.write_text(SCRIPT)
-    with Trials(Command(str(script))) as running:
-        yield running, running.run(Asked(batches=6))
+    return running.run(Asked(batches=6))
+
+
+@pytest.fixture
+def trials(script: Path, running: Trials, first: Trial) -> tuple[Trials, Trial]:
+    """And a first trial, of the script as it is."""
+    script.write_text(SCRIPT)
+    return running, first
 
 
 def seen(trial: Trial) -> dict[str, Any]:
@@ -147,14 +163,6 @@ for step in range(8):
 """
 
 
-@pytest.fixture(scope="module")
-def without_loader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
-    script = tmp_path_factory.mktemp("without_loader") / "train.py"
-    script.write_text(WITHOUT_LOADER)
-    with Trials(Command(str(script))) as running:
-        yield running
-
-
 @pytest.mark.parametrize(
     ("text", "dtype", "graphs"),
     [
@@ -164,14 +172,14 @@ def without_loader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]
         pytest.param("compile=default,autocast=bfloat16", "bfloat16", 1, marks=pytest.mark.live),
     ],
 )
-def test_models_are_reached_without_a_loader(without_loader: Trials, text: str, dtype: str, graphs: int) -> None:
-    trial = without_loader.run(Asked(Change.parse(text), batches=8))
+def test_models_are_reached_without_a_loader(script: Path, running: Trials, text: str, dtype: str, graphs: int) -> None:
+    script.write_text(WITHOUT_LOADER)
+    trial = running.run(Asked(Change.parse(text), batches=8))
     assert trial.finished and trial.record["unproven"] == [], trial
     assert seen(trial) == {"dtype": f"torch.{dtype}", "between": False, "graphs": graphs}
 
 
 STATEFUL = """
-import sys
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -181,7 +189,7 @@ def main():
     data = TensorDataset(torch.randn(32, 8), torch.zeros(32, dtype=torch.long))
     model = nn.Linear(8, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = StatefulDataLoader(data, batch_size=4, shuffle=sys.argv[1] == "shuffled")
+    loader = StatefulDataLoader(data, batch_size=4, shuffle=False)
     for _ in range(3):
         for x, y in loader:
             optimizer.zero_grad()
@@ -194,17 +202,15 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("order", "kind"), [("ordered", "same"), ("shuffled", "other")])
-def test_torchdatas_loader_is_reached(tmp_path: Path, order: str, kind: str) -> None:
+@pytest.mark.parametrize(("shuffle", "kind"), [(False, "same"), (True, "other")])
+def test_torchdatas_loader_is_reached(script: Path, running: Trials, shuffle: bool, kind: str) -> None:
     """Shuffled, it draws another order where it has workers, and that is found out."""
     pytest.importorskip("torchdata.stateful_dataloader")
-    script = tmp_path / "train.py"
-    script.write_text(STATEFUL)
-    with Trials(Command(str(script), (order,))) as running:
-        first = running.run(Asked(batches=20))
-        assert first.loader is not None and first.loader["class"] == "StatefulDataLoader"
-        for text in ("num_workers=2", "num_workers=2,persistent_workers=True"):
-            trial = running.run(Asked(Change.parse(text), first.loader, batches=20))
-            assert trial.finished and trial.record["unproven"] == [], trial
-            assert [len(epoch["delivered"]) for epoch in trial.record["epochs"]] == [8, 8, 4]
-            assert same_training.compare([first.record], trial.record, "same").kind == kind
+    script.write_text(STATEFUL.replace("shuffle=False", f"shuffle={shuffle}"))
+    first = running.run(Asked(batches=20))
+    assert first.loader is not None and first.loader["class"] == "StatefulDataLoader"
+    for text in ("num_workers=2", "num_workers=2,persistent_workers=True"):
+        trial = running.run(Asked(Change.parse(text), first.loader, batches=20))
+        assert trial.finished and trial.record["unproven"] == [], trial
+        assert [len(epoch["delivered"]) for epoch in trial.record["epochs"]] == [8, 8, 4]
+        assert same_training.compare([first.record], trial.record, "same").kind == kind
