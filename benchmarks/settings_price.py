@@ -1,6 +1,6 @@
 """What `trainperf check` says that a setting costs, against what a training saves without it.
 
-    python benchmarks/settings_price.py [--keep rows.json] [ID ...]
+    python benchmarks/settings_price.py [--keep rows.json] [CASE ...]
 
 The truth is the difference of a step's time in pairs of runs that nothing watches, wrong and right; the price is of one
 watched run. The right training is watched too: there the setting must have no cost.
@@ -9,6 +9,7 @@ watched run. The right training is watched too: there the setting must have no c
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -47,57 +48,77 @@ def forked(work: Callable[[], float]) -> float:
     return float(said)
 
 
-def state(id: str, wrong: bool, folder: str) -> Row:
-    path = Path(folder, f"{id}-{wrong}.tpr")
+def trained(name: str, wrong: bool, seconds: float, path: str = "") -> float:
+    """A step's milliseconds; `path`: of the run file of one that is watched."""
+    case = priced_setting.CASES[name]
+    if case.environment or case.flags:  # there before the interpreter starts
+        flags, environment = (case.flags, case.environment) if wrong else ((), {})
+        words = [name, "wrong" if wrong else "right", str(seconds), *([path] if path else [])]
+        done = subprocess.run(
+            [sys.executable, *flags, priced_setting.__file__, *words],
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=True,
+        )
+        return float(done.stdout)
 
-    def watched() -> float:
-        with trainperf.watch(path, verbose=False):
-            return priced_setting.train(id, wrong, _WATCHED_S)
+    def work() -> float:
+        with trainperf.watch(path, verbose=False) if path else contextlib.nullcontext():
+            return priced_setting.train(name, wrong, seconds)
 
-    forked(watched)
-    words = [sys.executable, "-m", "trainperf", "check", "--json", str(path)]
+    return forked(work)
+
+
+def state(name: str, wrong: bool, folder: str) -> Row:
+    path = str(Path(folder, f"{name}-{wrong}.tpr"))
+    trained(name, wrong, _WATCHED_S, path)
+    words = [sys.executable, "-m", "trainperf", "check", "--json", path]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    (told,) = [s for s in found["settings"] if s["id"] == id]
+    (told,) = [s for s in found["settings"] if s["id"] == name.partition(".")[0]]
     cost = told["cost_ns"] / found["steps"] / 1e6 if told["cost_ns"] else None
     return {"state": told["state"], "ms": cost, "is": told.get("cost_is") or "", "finding": told.get("finding") or ""}
 
 
-def row(id: str) -> Row:
+def row(name: str) -> Row:
     saved, steps = [], []
     for number in range(_PAIRS):
         order = (True, False) if number % 2 else (False, True)
-        ms = {wrong: forked(lambda wrong=wrong: priced_setting.train(id, wrong, _SECONDS)) for wrong in order}  # type: ignore[misc]
+        ms = {wrong: trained(name, wrong, _SECONDS) for wrong in order}
         saved.append(ms[True] - ms[False])
         steps.append(ms[True])
     with tempfile.TemporaryDirectory() as folder:
-        wrong, right = (state(id, of, folder) for of in (True, False))
+        wrong, right = (state(name, of, folder) for of in (True, False))
     half = 1.96 * statistics.stdev(saved) / len(saved) ** 0.5
     step = statistics.median(steps)
-    return {"id": id, "step": step, "saved": statistics.median(saved), "half": half, "wrong": wrong, "right": right}
+    return {"id": name, "step": step, "saved": statistics.median(saved), "half": half, "wrong": wrong, "right": right}
 
 
 def table(rows: list[Row]) -> str:
-    lines = ["| Setting | Step, ms | Saved by setting it right, ms | Said when wrong | Said when right |"]
-    lines.append("|---|---|---|---|---|")
+    lines = ["| Setting | Wrong | Step, ms | Saved by setting it right, ms | Said when wrong | Said when right |"]
+    lines.append("|---|---|---|---|---|---|")
     for r in rows:
-        said = " ".join(filter(None, (r["wrong"]["state"], r["wrong"]["is"])))
+        state = {"unpriced": "wrong, without a price"}.get(r["wrong"]["state"], r["wrong"]["state"])
+        said = " ".join(filter(None, (state, r["wrong"]["is"])))
         if r["wrong"]["ms"] is not None:
-            said += f" {r['wrong']['ms']:.2f} ms ({r['wrong']['finding'] or 'its samples'})"
+            said += f" {r['wrong']['ms']:.2f} ms ({r['wrong']['finding'] or 'no finding'})"
         truth = f"{r['saved']:.2f} ± {r['half']:.2f}"
-        lines.append(f"| `{r['id']}` | {r['step']:.2f} | {truth} | {said} | {r['right']['state']} |")
+        id, what = r["id"].partition(".")[0], priced_setting.CASES[r["id"]].what
+        lines.append(f"| `{id}` | {what} | {r['step']:.2f} | {truth} | {said} | {r['right']['state']} |")
     return "\n".join(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ids", nargs="*", metavar="ID", help=f"default: {', '.join(priced_setting.IDS)}")
+    parser.add_argument("ids", nargs="*", metavar="CASE", help=f"default: {', '.join(priced_setting.CASES)}")
     parser.add_argument("--keep", metavar="JSON", type=Path, help="the rows, kept from call to call")
     arguments = parser.parse_args()
     kept: dict[str, Row] = {}
     if arguments.keep and arguments.keep.exists():
         kept = {r["id"]: r for r in json.loads(arguments.keep.read_text())}
-    ids = arguments.ids or priced_setting.IDS
+    ids = arguments.ids or list(priced_setting.CASES)
     for id in ids:
         if id not in kept:
             kept[id] = row(id)

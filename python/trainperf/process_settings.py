@@ -43,7 +43,7 @@ def _of_environment() -> Mapping[str, Any]:
     """Names that are set; values only where they are words of a library's own."""
     found: dict[str, Any] = {
         "instructions": {name: os.environ[name][:_MOST_CHARACTERS] for name in _INSTRUCTIONS if os.environ.get(name)},
-        "logs": [name for name in _LOGS if os.environ.get(name, "0") != "0"],
+        "logs": [name for name in _LOGS if os.environ.get(name, "0") not in ("", "0")],
         "distributed_debug": os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL",
     }
     if "tokenizers" in sys.modules:

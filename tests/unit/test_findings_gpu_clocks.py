@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from devices import DeviceFile
+from trainperf.findings.facts import Facts
 from trainperf.findings.model import Finding
+from trainperf.findings.rules.settings import Checked, check
 from trainperf.report import details, model
 from verdicts import abstained, said
 
@@ -78,6 +80,21 @@ def test_no_finding(make: Make, seconds: list[tuple[int, int]]) -> None:
 
 def test_a_device_that_waits_for_the_host_is_not_slowed_down_by_its_clock(make: Make) -> None:
     assert throttled(make(*[(990, HEAT)] * 20, busy_ms=40.0)) is None
+
+
+def test_check_tells_what_the_clock_costs_at_most(make: Make) -> None:
+    def row(file: DeviceFile) -> Checked:
+        with file.open() as run:
+            (found,) = (c for c in check(Facts(run), run.judged.findings, run.judged.abstained) if c.id == "gpu_clocks")
+        return found
+
+    wall_ms = 20 * 1000
+    held = row(make(*[(1980, 0)] * 5, *[(1320, HEAT)] * 15))
+    assert (held.state, held.cost_is, held.finding) == ("costs", "up to", "TP516")
+    assert held.cost_ns == pytest.approx(0.95 * 0.75 / 3 * wall_ms * 1e6, rel=1e-3)
+    assert row(make(*[(1980, 0)] * 20)).state == "fine"
+    assert row(make(*[(990, HEAT)] * 20).tier("nvml", "off", "no library")).state == "not seen"
+    assert row(make(*[(990, HEAT)] * 4)).state == "not seen"
 
 
 def test_without_nvml_it_abstains(make: Make) -> None:

@@ -16,6 +16,7 @@ from trainperf.cli.main import main
 from trainperf.findings.facts import Facts
 from trainperf.findings.messages import TEXTS
 from trainperf.findings.rules.settings import TABLE, Checked, check
+from trainperf.prove.changes import Change
 from verdicts import TRAIN, Make, only, said
 
 FORMAT = "/x/site-packages/torch/fx/traceback.py:503 format_stack"
@@ -83,6 +84,63 @@ def test_the_price_is_that_of_the_finding_which_reports_it(make: Make) -> None:
     file.detail("sample", 800, phase="forward", state="python", stack=stack)
     found = checked(file)["anomaly"]
     assert (found.state, found.cost_ns, found.cost_is, found.finding) == ("costs", 800_000_000, "at least", "TP313")
+
+
+SLOWS_PYTHON = [
+    ("tracer", {"traced_percent": "100"}),
+    ("tracemalloc", {"tracemalloc_percent": "100"}),
+    ("malloc_debug", {"process_settings": json.dumps({"malloc_debug": True})}),
+    ("python_debug", {"process_settings": json.dumps({"debug_build": True})}),
+]
+PYTHON = {
+    ("forward", "python"): 2.0,
+    ("other", "gil_wait"): 1.0,
+    ("other", "gc"): 0.5,
+    ("fetch", "blocked"): 3.0,
+    ("backward", "native"): 9.0,
+}
+
+
+@pytest.mark.parametrize(("id", "meta"), SLOWS_PYTHON, ids=[row[0] for row in SLOWS_PYTHON])
+def test_what_slows_python_costs_at_most_what_python_takes(make: Make, id: str, meta: dict[str, str]) -> None:
+    found = checked(make(**meta).steps(100, PYTHON))[id]
+    assert (found.state, found.cost_is, found.cost_ns) == ("costs", "up to", 350_000_000) and found.why and found.fix
+    with_workers = make(**meta).steps(100, PYTHON).object(1, "loader", num_workers=2)
+    assert checked(with_workers)[id].cost_ns == 650_000_000  # they run Python too
+    unknown = make(**meta).steps(100, PYTHON).tier("gil_holds", "off", "no sampler")
+    assert (checked(unknown)[id].state, checked(unknown)[id].cost_ns) == ("unpriced", None)
+
+
+def test_flags_of_gc_cost_at_most_what_collections_take(make: Make) -> None:
+    file = make(process_settings=json.dumps({"gc_debug": gc.DEBUG_STATS})).steps(100, PYTHON)
+    found = checked(file)["gc_debug"]
+    assert (found.state, found.cost_is, found.cost_ns) == ("costs", "up to", 50_000_000)
+
+
+@pytest.mark.parametrize(
+    ("id", "meta", "change"),
+    [
+        ("malloc_debug", {"process_settings": json.dumps({"malloc_debug": True})}, "PYTHONMALLOC=pymalloc"),
+        (
+            "instructions",
+            {"process_settings": json.dumps({"instructions": {"ATEN_CPU_CAPABILITY": "default"}})},
+            "ATEN_CPU_CAPABILITY=",
+        ),
+        (
+            "torch_logs",
+            {"process_settings": json.dumps({"logs": ["TORCH_LOGS", "TORCH_TRACE"]})},
+            "TORCH_LOGS=,TORCH_TRACE=",
+        ),
+        ("anomaly", {"anomaly_percent": "100"}, "anomaly=off"),
+    ],
+)
+def test_what_has_no_exact_price_names_the_trial_that_measures_it(
+    make: Make, id: str, meta: dict[str, str], change: str
+) -> None:
+    found = checked(make(**meta).steps(100, PYTHON))[id]
+    assert found.prove == f"trainperf try --change {change} -- python train.py"
+    assert Change.parse(change).settings  # as try takes it
+    assert not checked(make().steps(100, PYTHON))[id].prove
 
 
 def test_launches_block_only_where_there_are_some(make: Make) -> None:
@@ -294,6 +352,8 @@ def test_each_row_has_its_words() -> None:
     assert {key for key in TEXTS if key.startswith("setting_")} - told == {
         "setting_unseen",
         "setting_unseen_in_traces",
+        "setting_try",
+        *(row.slows.why for row in TABLE if row.slows is not None),
     }
     for row in TABLE:
         assert f"setting_{row.id}" in TEXTS

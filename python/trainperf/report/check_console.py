@@ -27,6 +27,7 @@ def lines(model: ReportModel, checked: Sequence[Checked], *, width: int = 80) ->
             told = f" ({c.finding})" if c.finding else ""
             out += _block(_LABELS[state], f"{c.name}{price}{told}", width, _STYLES[state])
             out += _block("", c.why, width, "") + _block("  fix", c.fix, width, "")
+            out += _block("  prove", c.prove, width, "")
     out += _block("fine", ", ".join(c.name for c in checked if c.state == "fine"), width, "dim")
     unseen: dict[str, list[str]] = {}
     for c in checked:
@@ -62,6 +63,7 @@ def to_dict(model: ReportModel, checked: Sequence[Checked]) -> dict[str, Any]:
                 "finding": c.finding or None,
                 "why": c.why or None,
                 "fix": c.fix or None,
+                "prove": c.prove or None,
             }
             for c in checked
         ],

@@ -6,11 +6,12 @@ neither is there the price is not known, which is never the same as none."""
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from trainperf.findings import frames, framework, loaders
+from trainperf.findings import frames, framework, gpu, loaders
 from trainperf.findings.frames import FrameLike, calls_module
 from trainperf.findings.messages import TEXTS, words
 from trainperf.findings.model import (
@@ -57,6 +58,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Slowed:
+    """What alone a setting can slow down, and by which text."""
+
+    ns: Callable[[Facts], int]  # of the whole run; 0: not known
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """`setting_<id>`, `setting_<id>_why` (no price, or what it risks) and `setting_<id>_fix` are its texts."""
 
@@ -64,6 +73,8 @@ class Setting:
     look: Look
     findings: tuple[str, ...] = ()  # whose cost is its price: "TP311", or one variant, "TP313.tracer"
     shows: Callable[[Facts], Callable[[Stack], bool]] | None = None  # stacks that show it at work
+    slows: Slowed | None = None  # where no sample shows it: its price is that at most
+    change: Callable[[Params], str] | None = None  # with which `trainperf try` measures what it costs
     risk: bool = False  # it costs no time, and may end the run
 
     def price(self, facts: Facts) -> Part | None:
@@ -85,8 +96,9 @@ class Checked:
     cost_ns: int | None = None  # of the whole run, what the fix saves; None: not known, or none
     cost_is: Saving = "up to"
     finding: str = ""  # the id of that which reports it
-    why: str = ""  # why it has no price, what it risks, or why it was not seen
+    why: str = ""  # why it has no price or only a bound, what it risks, or why it was not seen
     fix: str = ""
+    prove: str = ""  # the command that measures what it costs; "": none does
 
 
 def check(facts: Facts, findings: Sequence[Finding], abstained: Sequence[Abstained]) -> tuple[Checked, ...]:
@@ -95,26 +107,40 @@ def check(facts: Facts, findings: Sequence[Finding], abstained: Sequence[Abstain
 
 
 def _checked(facts: Facts, findings: Sequence[Finding], abstained: Sequence[Abstained], row: Setting) -> Checked:
-    def text(part: str = "", params: Params | None = None) -> str:
-        return words(facts, TEXTS.get(f"setting_{row.id}{part}", ""), params or {})
-
-    seen, name = row.look(facts), text()
+    name, seen = TEXTS[f"setting_{row.id}"], row.look(facts)
     teller = next((f for f in findings if row.told_by(f)), None)
     if teller is not None:
         cost_ns = round(teller.cost_ns * teller.fix_share)
-        state: State = "costs" if cost_ns else "unpriced"
-        why = "" if cost_ns else text("_why", seen.params if seen is not None else None)
-        return Checked(row.id, name, state, cost_ns or None, teller.saving, teller.id, why or teller.why, teller.fix)
+        if cost_ns:
+            return Checked(row.id, name, "costs", cost_ns, teller.saving, teller.id, teller.why, teller.fix)
+        return _by_itself(facts, row, seen, teller)
     unsure = next((a.why for a in abstained if a.id in row.findings), "")
     if seen is None or (seen.wrong is None and unsure):
         return Checked(row.id, name, "not seen", why=unsure if seen is not None else TEXTS[_unseen(facts, row)])
-    if not seen.wrong:
-        return Checked(row.id, name, "fine")
+    return _by_itself(facts, row, seen) if seen.wrong else Checked(row.id, name, "fine")
+
+
+def _by_itself(facts: Facts, row: Setting, seen: Seen | None, teller: Finding | None = None) -> Checked:
+    """One that is wrong, by what the run tells of it beside a finding's cost."""
+    params = seen.params if seen is not None else {}
+
+    def text(part: str) -> str:
+        return words(facts, TEXTS.get(f"setting_{row.id}{part}", ""), params)
+
+    prove = _tried(facts, row.change(params)) if row.change is not None and not facts.run.is_notebook else ""
+    told, why, fix = ("", "", text("_fix")) if teller is None else (teller.id, teller.why, teller.fix)
+    found = Checked(row.id, text(""), "costs", finding=told, fix=fix)
     cost = row.price(facts) if facts.steps else None
     if cost is not None:
-        return Checked(row.id, name, "costs", cost.ns, "at least", fix=text("_fix", seen.params))
-    state = "risk" if row.risk else "unpriced"
-    return Checked(row.id, name, state, why=text("_why", seen.params), fix=text("_fix", seen.params))
+        return replace(found, cost_ns=cost.ns, cost_is="at least")
+    most_ns = row.slows.ns(facts) if row.slows is not None and facts.steps else 0
+    if row.slows is not None and most_ns:
+        return replace(found, cost_ns=most_ns, why=TEXTS[row.slows.why], prove=prove)
+    return replace(found, state="risk" if row.risk else "unpriced", why=text("_why") or why, prove=prove)
+
+
+def _tried(facts: Facts, change: str) -> str:
+    return facts.command(words(facts, TEXTS["setting_try"], {"change": shlex.quote(change)}))
 
 
 def _unseen(facts: Facts, row: Setting) -> str:
@@ -166,6 +192,12 @@ def _blocking(facts: Facts) -> Seen | None:
     return Seen(facts.run.meta.get("launch_blocking") == "1")
 
 
+def _unset(params: Params) -> str:
+    """Variables that are set as in "A=1, B=2"."""
+    names = params.get("names")
+    return ",".join(f"{name.partition('=')[0]}=" for name in names) if isinstance(names, Names) else ""
+
+
 def _shared_memory(facts: Facts) -> Seen | None:
     read = recorded(facts).get("shared_memory")
     if not isinstance(read, list) or len(read) != 2 or not all(isinstance(n, int) for n in read):
@@ -202,6 +234,39 @@ def _tokenizers(facts: Facts) -> Seen | None:
 
 def _denormals(facts: Facts) -> Seen | None:
     return None if (found := Denormals.read(facts)) is None else Seen(found.slow)
+
+
+# -- what a setting can slow down
+
+
+def _python_ns(facts: Facts) -> int:
+    """All that Python takes: its code, collections, waits for the GIL, and for workers, which run it too."""
+    if facts.off("gil_holds") is not None:
+        return 0
+    workers = any(map(loaders.num_workers, facts.run.loaders.values()))
+    mechanisms = ("python", "gc", "gil_wait", "object_lock")
+    return sum(
+        ns for (phase, how), ns in facts.matrix.items() if how in mechanisms or (workers and (phase, how) == _AWAITED)
+    )
+
+
+def _clocks_read(facts: Facts) -> bool:
+    read = facts.run.machine.get(f"gpu_sm_mhz:{facts.gpu.device.id}") if facts.gpu is not None else None
+    return read is not None and len(read) >= limit("clock_readings")
+
+
+def _clocks_ns(facts: Facts) -> int:
+    """What a device's work took longer at the clocks that it had, if all of it grows with the clock."""
+    clocks = gpu.clocks(facts.run, facts.gpu.device.id) if facts.gpu is not None else None
+    return round(facts.gpu.busy_ns * clocks.lost) if facts.gpu is not None and clocks is not None else 0
+
+
+_AWAITED: Final = ("fetch", "blocked")
+_PYTHON: Final = Slowed(_python_ns, "setting_slows_python")
+_COLLECTIONS: Final = Slowed(
+    lambda facts: sum(ns for (_, how), ns in facts.matrix.items() if how == "gc"), "setting_slows_collections"
+)
+_KERNELS: Final = Slowed(_clocks_ns, "setting_slows_kernels")
 
 
 # -- stacks that show a setting at work
@@ -321,21 +386,27 @@ class Denormals:
 
 TABLE: Final = (
     # Modes for debugging, and builds.
-    Setting("anomaly", _percent("anomaly_percent", "warn_share"), ("TP313.anomaly", "TP313.anomaly_in_lightning")),
-    Setting("tracer", _percent("traced_percent", "warn_share"), ("TP313.tracer",)),
+    Setting(
+        "anomaly",
+        _percent("anomaly_percent", "warn_share"),
+        ("TP313.anomaly", "TP313.anomaly_in_lightning"),
+        change=lambda _: "anomaly=off",
+    ),
+    Setting("tracer", _percent("traced_percent", "warn_share"), ("TP313.tracer",), slows=_PYTHON),
     Setting("profiler", _percent("profiled_percent", "warn_share"), ("TP309.profiler",)),
     Setting("deterministic", _percent("deterministic_percent", "warn_share")),
-    Setting("tracemalloc", _percent("tracemalloc_percent", "warn_share")),
-    Setting("launch_blocking", _blocking),
-    Setting("malloc_debug", _of("malloc_debug", bool)),
-    Setting("gc_debug", _of("gc_debug", bool)),
-    Setting("python_debug", _of("debug_build", bool)),
+    Setting("tracemalloc", _percent("tracemalloc_percent", "warn_share"), slows=_PYTHON),
+    Setting("launch_blocking", _blocking, change=lambda _: "CUDA_LAUNCH_BLOCKING=0"),
+    Setting("malloc_debug", _of("malloc_debug", bool), slows=_PYTHON, change=lambda _: "PYTHONMALLOC=pymalloc"),
+    Setting("gc_debug", _of("gc_debug", bool), slows=_COLLECTIONS),
+    Setting("python_debug", _of("debug_build", bool), slows=_PYTHON),
     Setting("torch_debug", _of("torch_debug", bool)),
     Setting(
         "torch_logs",
         _of("logs", bool, lambda names: {"names": Names(map(str, names))}),
         ("TP314.torch_logs",),
         lambda _: lambda stack: _in("logging", stack) and _in("compiler", stack),
+        change=_unset,
     ),
     Setting("gradcheck", _if_sampled(_of_gradcheck), ("TP314.gradcheck",), _of_gradcheck),
     Setting("distributed_debug", _of("distributed_debug", bool)),
@@ -349,22 +420,30 @@ TABLE: Final = (
             lambda set_: any(_SLOW_ISA.match(value) for value in set_.values()),
             lambda set_: {"names": Names(f"{name}={value}" for name, value in set_.items() if _SLOW_ISA.match(value))},
         ),
+        change=_unset,
     ),
     Setting("blas", _of("blas", lambda blas: blas in ("generic", "eigen"), lambda blas: {"blas": blas})),
     Setting("governor", _of("governor", lambda read: read[0] == "powersave" and read[1] not in _DRIVERS_OF_THEIR_OWN)),
-    Setting("denormals", _denormals, ("TP315",)),
+    Setting("denormals", _denormals, ("TP315",), change=lambda _: "flush_denormal=on"),
     # Data and memory.
     Setting("workers", _if(lambda facts: facts.run.loaders), ("TP101", "TP102")),
     Setting("persistent_workers", _if(lambda facts: facts.run.loaders), ("TP104", "TP705")),
     Setting("malloc", _if(lambda facts: not facts.run.feeds_device and not facts.of_trace), ("TP603",)),
     # The model and its optimizer.
-    Setting("zero_grad", _if_sampled(_of_zeroing, "zeroing_lines"), ("TP314.zero_grad",), _of_zeroing),
+    Setting(
+        "zero_grad",
+        _if_sampled(_of_zeroing, "zeroing_lines"),
+        ("TP314.zero_grad",),
+        _of_zeroing,
+        change=lambda _: "zero_grad=set_to_none",
+    ),
     Setting("data_parallel", _if_sampled(_of_data_parallel), ("TP314.data_parallel",), _of_data_parallel),
     Setting("optimizer", _if(lambda facts: "optimizer" in {k for k, _ in facts.run.objects.values()}), ("TP311",)),
     # Devices.
     Setting("pin_memory", _if(lambda facts: facts.gpu), ("TP505",)),
     Setting("tensor_cores", _if(lambda facts: facts.gpu), ("TP512",)),
     Setting("autotuning", _if(lambda facts: facts.gpu), ("TP514",)),
+    Setting("gpu_clocks", _if(_clocks_read), ("TP516",), slows=_KERNELS),
     # What may end the run.
     Setting("shared_memory", _shared_memory, risk=True),
     Setting("descriptors", _descriptors, risk=True),
