@@ -47,27 +47,38 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Trials]]:
-    made = tmp_path_factory.mktemp("forked")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, Trials]]:
+    made, tmp = tmp_path_factory.mktemp("forked"), tmp_path_factory.mktemp("tmp")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(made)
+        temporary_in(tmp, patch)
         trials = Trials(Command("train.py")).__enter__()
-    yield made, trials
+        trials.warm()
+    yield made, tmp, trials
     trials.__exit__(None, None, None)
+    assert leftovers(tmp) == []
 
 
 @pytest.fixture
-def trials(forked: tuple[Path, Trials], monkeypatch: pytest.MonkeyPatch) -> Iterator[Trials]:
+def trials(forked: tuple[Path, Path, Trials], monkeypatch: pytest.MonkeyPatch) -> Iterator[Trials]:
     """Of the script in the current folder, as the test has written it: what forks trials takes seconds to start."""
-    made, running = forked
+    made, tmp, running = forked
     monkeypatch.chdir(made)
+    before = leftovers(tmp)
     with nothing_stays_in(made):
         yield running
+    assert leftovers(tmp) == before
 
 
 def environment(tmp: Path) -> dict[str, str]:
     tmp.mkdir(exist_ok=True)
     return {**os.environ, "TMPDIR": str(tmp)}
+
+
+def temporary_in(tmp: Path, patch: pytest.MonkeyPatch) -> None:
+    """For this process and its children."""
+    patch.setenv("TMPDIR", str(tmp))
+    patch.setattr(tempfile, "tempdir", None)
 
 
 def leftovers(tmp: Path) -> list[str]:
@@ -177,9 +188,8 @@ def test_the_end_of_the_process_that_forks_trials_is_one_line(
 ) -> None:
     """In the midst of a trial, and before the next one."""
     tmp = tmp_path / "tmp"
-    for name, value in environment(tmp).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(tempfile, "tempdir", None)
+    tmp.mkdir()
+    temporary_in(tmp, monkeypatch)
     monkeypatch.chdir(folder)
     (folder / "train.py").write_text("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n")
     with Trials(Command("train.py")) as trials:
@@ -241,31 +251,23 @@ def test_a_port_is_free_again_for_the_next_trial(trials: Trials) -> None:
         assert trial.ended == "steps", trial.error
 
 
-def test_a_script_that_crashes_under_a_change_says_how(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_crashes_under_a_change_says_how(trials: Trials) -> None:
     """And leaves nothing that the next trial would meet."""
-    monkeypatch.chdir(folder)
-    source = (folder / "train.py").read_text()
-    tmp = tmp_path / "tmp"
-    for name, value in environment(tmp).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    with Trials(Command("train.py")) as trials:
-        for crash, said in (
-            ("os.abort()", "RuntimeError: DataLoader worker (pid"),
-            ("os.kill(os.getppid(), 11)", "it was killed by SIGSEGV"),
-            ("raise ValueError('not here')", "ValueError: not here (train.py:"),
-        ):
-            crashes = source.replace("time.sleep(0.001)", f"if get_worker_info(): {crash}")
-            (folder / "train.py").write_text(f"import os\nfrom torch.utils.data import get_worker_info\n{crashes}")
-            first = trials.run(Asked(batches=5))
-            trial = trials.run(Asked(Change.parse("num_workers=1"), first.loader, batches=5, timeout_s=60))
-            assert trial.ended == "error" and trial.error.startswith(said), trial.error
-        assert trials.run(Asked(batches=5)).ended == "steps"
-    assert leftovers(tmp) == []
+    source = Path("train.py").read_text()
+    for crash, said in (
+        ("os.abort()", "RuntimeError: DataLoader worker (pid"),
+        ("os.kill(os.getppid(), 11)", "it was killed by SIGSEGV"),
+        ("raise ValueError('not here')", "ValueError: not here (train.py:"),
+    ):
+        crashes = source.replace("time.sleep(0.001)", f"if get_worker_info(): {crash}")
+        Path("train.py").write_text(f"import os\nfrom torch.utils.data import get_worker_info\n{crashes}")
+        first = trials.run(Asked(batches=5))
+        trial = trials.run(Asked(Change.parse("num_workers=1"), first.loader, batches=5, timeout_s=60))
+        assert trial.ended == "error" and trial.error.startswith(said), trial.error
+    assert trials.run(Asked(batches=5)).ended == "steps"
 
 
+@LIVE
 def test_a_script_that_ends_after_fewer_steps_than_before_is_one_line(folder: Path, tmp_path: Path) -> None:
     """In each trial but the first run, which no process forks."""
     source = (folder / "train.py").read_text()
@@ -286,8 +288,7 @@ def test_what_trials_write_elsewhere_is_removed(folder: Path, tmp_path: Path, mo
     (folder / "train.py").write_text(f"open({str(elsewhere)!r}, 'w').write('x')\n" + (folder / "train.py").read_text())
     tmp.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("TMPDIR", str(tmp))
-    monkeypatch.setattr(tempfile, "tempdir", None)
+    temporary_in(tmp, monkeypatch)
     with Trials(Command("train.py")) as trials:
         first = trials.run(Asked(batches=5))
         trial = trials.run(Asked(Change.parse("num_workers=1"), first.loader, batches=5))
@@ -370,19 +371,19 @@ def test_batches_that_take_no_time_and_a_loader_alone(trials: Trials) -> None:
 
 
 def test_a_file_elsewhere_makes_the_sandbox_larger(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trials: Trials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if sandbox.why_not():
         pytest.skip(f"no overlay here: {sandbox.why_not()}")
-    monkeypatch.chdir(folder)
+    monkeypatch.setattr(trials, "sandboxed", trials.sandboxed)  # as it was, for the next test
+    assert trials.sandboxed == [os.getcwd()]
     elsewhere = tmp_path / "elsewhere" / "log.txt"
     elsewhere.parent.mkdir()
     elsewhere.write_text("keep")
-    source = (folder / "train.py").read_text()
-    (folder / "train.py").write_text(source.replace("def main():", f"def main():\n    open({str(elsewhere)!r}, 'w')"))
-    with Trials(Command("train.py")) as trials:
-        assert trials.run(Asked(batches=5)).ended == "steps"
-        assert trials.sandboxed == sorted([str(folder), str(elsewhere.parent)], key=lambda p: (len(p), p))
+    source = Path("train.py").read_text()
+    Path("train.py").write_text(source.replace("def main():", f"def main():\n    open({str(elsewhere)!r}, 'w')"))
+    assert trials.run(Asked(batches=5)).ended == "steps"
+    assert trials.sandboxed == sorted([os.getcwd(), str(elsewhere.parent)], key=lambda p: (len(p), p))
     assert elsewhere.read_text() == "keep"
 
 

@@ -337,6 +337,15 @@ def test_pairs_are_not_watched_and_one_trial_after_them_is(
     assert watched[-1] is True and len(watched) >= 7 and not any(watched[:-1])
 
 
+def test_a_script_that_ends_after_fewer_steps_than_before_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = Trial("steps", record={**loop(0.02), "batch_bytes": 0, "cpus": 1})
+    first: Any = SimpleNamespace(trial=trial, plan=measure.plan(trial.record, ended_itself=False), trial_s=1.0)
+    monkeypatch.setattr(Trial, "loader", property(lambda _: None))
+    fake: Any = SimpleNamespace(run=lambda _: Trial("script", record=loop(0.02, steps=5)))
+    with pytest.raises(TrainperfError, match="the script ends after fewer steps than before: give it a fixed number"):
+        prover.Prover(fake, budget_s=60).prove_by_trials(Change.parse("gc=off"), first, until=math.inf, alpha=0.01)
+
+
 GIB = 1 << 30
 
 
