@@ -287,7 +287,7 @@ def test_what_fewer_samples_mean_is_said_in_words(path: Path, capsys: pytest.Cap
             train(5)
     err = " ".join(capsys.readouterr().err.split())
     note = (
-        "trainperf samples less often after a second above 0.0001 %: no action needed; times stay exact, places are "
+        "trainperf samples less often to keep its own cost below 0.0001 %: no action needed; times stay exact, places are "
         "coarser"
     )
     with trainperf.open(path) as run:

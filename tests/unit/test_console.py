@@ -213,7 +213,7 @@ def test_where_cpus_are_short_a_cost_is_no_upper_bound(
     with file.open() as run:
         report, text = model.build(run), " ".join(console.summary(run).split())
     assert report.verdict.finding == id and says in text
-    apart = "its own waits for a CPU are not in this: 18% of the run, reported separately"
+    apart = "its waits for a CPU are excluded: 18% of the run, reported separately"
     more = cell[1] == "native" and "about" in says
     assert (", more while CPUs are short: " in text) == (apart in report.findings[0].evidence) == more
     waits = next((f for f in report.findings if f.id == "TP307"), None)
@@ -393,7 +393,7 @@ def test_a_stream_that_cannot_encode(tmp_path: Path) -> None:
 def test_a_long_time_before_the_first_step_is_told_once_and_in_one_line(tmp_path: Path) -> None:
     file = RunFile(tmp_path / "a.tpr", lead_ns=str(2_800_000_000), wall_ns=str(3_400_000_000)).steps(100, compute=6.0)
     file.span("compile", 2600, step=-1)
-    told = "2.8 s passed before the first step, 2.6 s of it compiling: not part of any step or share"
+    told = "2.8 s passed before the first step, 2.6 s of it compiling: no figure here includes them"
     with file.open() as run:
         assert model.build(run).notes == (told,)
         assert told in " ".join(console.summary(run).split())

@@ -106,7 +106,9 @@ def test_that_fewer_samples_are_taken_is_said_in_plain_words(tmp_path: Path) -> 
     core = "to stay below 1 %: in one second it cost more; times stay exact, places are coarser, and nothing needs"
     with crowded(tmp_path / "a.tpr").note(f"{model.LOOKS_LESS}, {core} to be done").open() as run:
         note = model.build(run).notes[-1]
-    assert note.startswith("trainperf samples less often after a second above 1 %: no action needed; times stay exact")
+    assert note.startswith(
+        "trainperf samples less often to keep its own cost below 1 %: no action needed; times stay exact"
+    )
 
 
 def test_notes_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
@@ -116,13 +118,11 @@ def test_notes_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_note_that_is_too_long_ends_with_a_clause(tmp_path: Path) -> None:
-    note = (
-        "2.8 s passed before the first step: not part of any step or share; without a DataLoader that step begins at "
-    )
+    note = "2.8 s passed before the first step: no figure here includes them; without a DataLoader that step begins at "
     file = RunFile(tmp_path / "a.tpr").steps(60, compute=9.0)
     with file.note(f"{note}its backward: what its body did before it is not in it").open() as run:
         text = " ".join(console.summary(run).split())
-    assert "Note 2.8 s passed before the first step: not part of any step or share More" in text
+    assert "Note 2.8 s passed before the first step: no figure here includes them More" in text
 
 
 def test_an_urgent_note_is_whole_beside_others(tmp_path: Path) -> None:

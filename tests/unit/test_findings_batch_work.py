@@ -192,7 +192,7 @@ def test_the_verdict_of_an_info_as_large_as_a_warning_says_where_and_what_to_do(
     file = batches(make, 6.0, f"{TRAIN}:4 loss", line=10)
     found = said(file)
     assert found.verdict.look == "TP310" and found.verdict.finding == ""
-    assert "no warning, but host-compute costs 36%" in found.verdict.text
+    assert "no warning, but host-compute takes 36%" in found.verdict.text
     with file.open() as run:
         text = console.summary(run)
     assert re.search(r"^Why   MainThread computes in loss \(train\.py:4\) called by train", text, re.M)
@@ -331,7 +331,7 @@ def test_a_smaller_finding_does_not_hide_what_no_rule_explains(make: Make, hooke
     found = said(file)
     if hooked:
         assert found.verdict.finding == "TP310" and found.findings[0].where == "train.py:6"
-        assert "; more, 71%, is compute in forward: unexplained" in found.verdict.text
+        assert "; in addition, 71% is compute in forward: unexplained" in found.verdict.text
     else:
         assert found.verdict.kind == "partly"
 
@@ -343,4 +343,4 @@ def test_two_infos_as_large_as_a_warning_are_both_in_the_verdict(make: Make) -> 
         at = file.stack(*frames, f"{TRAIN}:9 train" if ms == 4.0 else f"{TRAIN}:40 main")
         file.detail("sample", 100 * ms, phase="forward", state="native", stack=at)
     found = said(file)
-    assert "no warning, but validation costs 27% and host-compute costs 27%" in found.verdict.text
+    assert "no warning, but validation takes 27% and host-compute takes 27%" in found.verdict.text

@@ -418,7 +418,7 @@ def test_what_the_first_step_alone_waits_for_is_no_warning(make: Make, others: f
     found = said(file)
     f = next(f for f in found.findings if f.id == "TP301")
     assert (f.severity != "info") == (found.verdict.kind == "finding") == loud
-    assert loud or "no warning, but blocked costs" in found.verdict.text
+    assert loud or "no warning, but blocked takes" in found.verdict.text
 
 
 @pytest.mark.parametrize(("code", "severity"), [(230, "critical"), (16, "critical"), (0, "info"), (-1, "info")])

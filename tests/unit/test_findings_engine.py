@@ -212,7 +212,9 @@ def test_an_info_tells_no_more_of_a_cause_than_its_part(make: Make) -> None:
 def test_an_info_counts_as_told(make: Make) -> None:
     file = make().steps(40, compute=10.0, validation=3.0)
     text = said(file.detail("sample", 400, phase="backward", state="native")).verdict.text
-    assert text.startswith("compute-bound: 77%") and text.endswith("; no warning, but validation costs 23%")
+    assert text.startswith("compute-bound: 77%") and text.endswith(
+        "; no warning, but validation takes 23% of step time"
+    )
 
 
 def test_a_step_too_short_for_a_sample_says_why_it_is_unknown_and_what_to_do(make: Make) -> None:
@@ -232,7 +234,7 @@ def test_few_samples_do_not_tell_python_from_compute(make: Make, cause: str) -> 
     file = make().steps(30, **{cause: 0.99, "data_wait": 0.01})
     state = "python" if cause == "python" else "native"
     few = said(file.detail("sample", 8, state=state, count=2)).verdict.text
-    told = few.startswith("on the CPU: 99% of step time; too few samples to tell Python from compute")
+    told = few.startswith("on the CPU for 99% of step time; too few samples to tell Python from compute")
     assert told and few.endswith("; no other trouble found above 10%") == (cause == "compute")
     enough = said(file.detail("sample", 32, state=state, count=8)).verdict.text
     assert enough.startswith("mostly python" if cause == "python" else "compute-bound")
@@ -254,7 +256,7 @@ def test_validation_that_is_not_worth_a_word_yet_keeps_no_verdict_from_being_cle
     """It is work that was asked for: as large as a warning of others, it is named, and nothing is unsure."""
     verdict = said(seen(make().steps(100, {("backward", "native"): 8.2}, validation=1.8))).verdict
     assert verdict.kind == "healthy" and verdict.text == (
-        "compute-bound: 82% of step time is compute, most of it in backward; validation is 18%; "
+        "compute-bound: 82% of step time is compute, most of it in backward; validation takes 18% of step time; "
         "no other trouble found above 10%"
     )
     little = said(seen(make().steps(100, {("backward", "native"): 9.5}, validation=0.5))).verdict

@@ -49,7 +49,7 @@ def test_an_info_that_the_device_does_not_feel_is_left_out(make: Make) -> None:
 def test_a_slow_part_in_which_the_device_works_longer_is_an_info(make: Make) -> None:
     file = make().steps(100, launch=5.0, gpu_wait=20.0).steps(200, launch=5.0, gpu_wait=5.0).gpu({"launch": 0.2})
     (f,) = [f for f in said(file).findings if f.id == "TP401"]
-    assert f.severity == "info" and "the GPU has more to do then" in f.fix and loud(file) == []
+    assert f.severity == "info" and "look for more work on the GPU then" in f.fix and loud(file) == []
 
 
 def test_what_follows_a_wait_of_the_host_is_not_denied(make: Make) -> None:

@@ -254,10 +254,10 @@ def test_two_functions_one_of_each_kind_are_told_apart(make: Make) -> None:
 
 def test_the_verdict_says_that_a_larger_row_has_no_finding(make: Make) -> None:
     verdict = said(transfers(make, "native")).verdict
-    assert verdict.finding == "TP301" and verdict.text.endswith("; more, 42%, is h2d_copy: unexplained")
+    assert verdict.finding == "TP301" and verdict.text.endswith("; in addition, 42% is h2d_copy: unexplained")
     assert "h2d_copy" not in said(transfers(make)).verdict.text
     beside_work = transfers(make, "native").steps(150, compute=12.0)  # now the largest row is work: no trouble
-    assert said(beside_work).verdict.text.endswith("; more, 21%, is h2d_copy: unexplained")
+    assert said(beside_work).verdict.text.endswith("; in addition, 21% is h2d_copy: unexplained")
 
 
 def test_torchs_own_python_is_no_warning(make: Make) -> None:
@@ -449,7 +449,7 @@ def test_a_short_run_that_does_not_tell_whose_the_python_is_does_not_deny_it(
     found = said(of_150_steps(make, python_ms, mine, others))
     assert found.findings == () and next((a.why for a in found.abstained if a.id == "TP302"), "") == why
     if mine + others == 35:  # too few for any split
-        told = "on the CPU: 100% of step time; too few samples to tell Python from compute"
+        told = "on the CPU for 100% of step time; too few samples to tell Python from compute"
         assert found.verdict.look == ""
         assert found.verdict.text == told + ("" if why else "; no other trouble found above 10%")
         assert found.verdict.kind == "none"
@@ -480,5 +480,8 @@ def test_what_costs_as_much_as_a_warning_is_told_also_where_the_python_is_nobody
     file.detail("sample", 132, phase="backward", state="native", count=11)
     found = said(file)
     assert any(a.id == "TP302" and a.whose for a in found.abstained)
-    assert found.verdict.text.startswith("on the CPU: 68% of step time; too few samples to tell Python from compute")
-    assert found.verdict.text.endswith("; no warning, but data-starved costs 32%") and found.verdict.look == "TP101"
+    assert found.verdict.text.startswith("on the CPU for 68% of step time; too few samples to tell Python from compute")
+    assert (
+        found.verdict.text.endswith("; no warning, but data-starved takes 32% of step time")
+        and found.verdict.look == "TP101"
+    )

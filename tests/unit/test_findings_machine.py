@@ -481,6 +481,4 @@ def test_a_stop_is_no_wait_for_a_cpu_that_a_finding_lacks(make: Make) -> None:
     busy = make().steps(100, compute=4.0, python=4.0, descheduled=3.0).meta(stopped_ns=str(150_000_000))
     busy.detail("sample", 400, state="python", stack=busy.stack(f"{TRAIN}:60 count_tokens"))
     f = next(f for f in said(busy).findings if f.id == "TP302")
-    assert (
-        f.waits_apart and "its own waits for a CPU are not in this: 14% of the run, reported separately" in f.evidence
-    )
+    assert f.waits_apart and "its waits for a CPU are excluded: 14% of the run, reported separately" in f.evidence

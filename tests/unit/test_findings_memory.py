@@ -122,7 +122,7 @@ def test_the_line_that_keeps_losses(make: Make) -> None:
     assert f.title == "`losses.append(loss)` keeps 2.0 MB a step: tensors with their graphs"
     assert f.fix == "losses.append(loss.item())"
     assert "in 3.1 s `losses` (list in main) got 30 elements longer in 31 steps" in f.evidence
-    assert "looks at 300,000 objects stopped the training thread for 21, 19 and 10 ms" in " ".join(f.evidence)
+    assert "looking at 300,000 objects stopped the training thread for 21, 19 and 10 ms" in " ".join(f.evidence)
 
 
 CACHE = {"kind": "cache", "type": "lru_cache", "holds": "tensors", "text": "@lru_cache on encode", "argument": ""}

@@ -361,7 +361,7 @@ def test_numpy_within_the_model_is_mentioned(make: Make, leaf: str, told: bool) 
     if told:
         assert found.findings[0].cost_ms_per_step == pytest.approx(4.0, abs=0.01)
         assert "_raw_fft called by Net.features" in found.findings[0].params["place"]
-        assert found.verdict.look == "TP310" and "host-compute costs 22%" in found.verdict.text
+        assert found.verdict.look == "TP310" and "host-compute takes 22%" in found.verdict.text
 
 
 ENGINE = (

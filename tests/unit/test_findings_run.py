@@ -247,7 +247,7 @@ def test_one_collection_in_a_very_short_run_is_no_warning(make: Make) -> None:
     short, longer = make(), make()
     for file, steps in ((short, 50), (longer, 300)):
         file.steps(steps, compute=4.0).steps(1, gc=100.0, compute=4.0).steps(20, compute=4.0)
-    assert loud(short) == [] and "gc-pauses costs 26%" in said(short).verdict.text
+    assert loud(short) == [] and "gc-pauses takes 26%" in said(short).verdict.text
     assert "once in 384 ms: a longer run tells whether it repeats" in said(short).findings[0].evidence
     assert loud(longer) == ["gc-pauses"]
 

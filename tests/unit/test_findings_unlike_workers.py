@@ -147,7 +147,7 @@ def test_workers_that_compute_for_a_part_get_no_more_than_there_are_cpus(make: M
     assert "compute for 50% of the time" in f.why and advice in f.fix, f
 
 
-@pytest.mark.parametrize(("others", "says"), [(0.0, "whenever they get one"), (1.5, "other work occupies the CPUs")])
+@pytest.mark.parametrize(("others", "says"), [(0.0, "whenever a CPU is free"), (1.5, "other work occupies the CPUs")])
 def test_workers_that_share_few_cpus_with_the_training(make: Make, others: float, says: str) -> None:
     file = make(cpus="2").steps(400, data_wait=20.0, compute=1.0)
     file.loader(1, fetches=400, wait=8000, ready={0: (400, 8000)}, num_workers=3, dataset="Rows")

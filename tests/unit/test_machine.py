@@ -83,7 +83,7 @@ def test_perfetto_has_a_track_for_each_counter(file: RunFile) -> None:
 def test_data_that_waits_for_a_busy_disk_says_so(file: RunFile) -> None:
     finding = next(f for f in of(file, BUSY).findings if f.id == "TP101")
     assert (
-        "meanwhile disk sda has work 97% of the time, and reads 212.0 MB/s: 50% of it for this run" in finding.evidence
+        "meanwhile disk sda is busy 97% of the time, and reads 212.0 MB/s, 50% of it for this run" in finding.evidence
     )
 
 

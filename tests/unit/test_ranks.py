@@ -140,7 +140,7 @@ def test_the_late_rank_is_not_told_to_look_for_the_late_one(
     assert main(["show", str(tmp_path)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "has 10.0 ms. All wait for it" in shown
-    assert ("the others wait for this rank" in shown, "does not show whether" in shown) == (known, not known)
+    assert ("the other ranks wait for this one" in shown, "does not show whether" in shown) == (known, not known)
 
 
 @pytest.mark.parametrize("told", ["many", "-3", "", "9" * 5000])

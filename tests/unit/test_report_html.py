@@ -224,7 +224,7 @@ def test_the_badge_does_not_deny_a_large_info(tmp_path: Path) -> None:
     file = RunFile(tmp_path / "a.tpr").steps(100, compute=10, validation=3)
     with file.detail("sample", 400, phase="backward", state="native").open() as run:
         words = Page(render(run)).words
-    assert "no warning, one thing to look at" in words and "no warning, but validation costs 23%" in words
+    assert "no warning, one thing to look at" in words and "no warning, but validation takes 23%" in words
     assert "nothing found" not in words
     quiet = RunFile(tmp_path / "b.tpr").steps(100, compute=10)
     with quiet.detail("sample", 400, phase="backward", state="native").open() as run:

@@ -10,7 +10,7 @@ from trainperf.report import charts, compare_console, compare_html, console, det
 from trainperf.report.model import build
 from verdicts import TRAIN, Make, said
 
-ONE = "on the CPU: 98% of step time; too few samples to tell Python from compute"
+ONE = "on the CPU for 98% of step time; too few samples to tell Python from compute"
 
 
 def sampled(make: Make, python: int, native: int, *, feeds_device: str = "0", **other: float) -> RunFile:

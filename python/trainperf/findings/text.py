@@ -29,8 +29,13 @@ def plural(n: int, word: str, ending: str = "s") -> str:
     return f"{n:,} {word}{ending if n != 1 else ''}"
 
 
+_LONG_NS = 1e10  # milliseconds would have five digits
+
+
 def ms(ns: float) -> str:
-    """ "8.1 ms", "0.12 ms", "240 ms", "1,240 ms"."""
+    """ "8.1 ms", "0.12 ms", "240 ms", "1,240 ms", "24.3 s"."""
+    if ns >= _LONG_NS:
+        return f"{ns / 1e9:,.1f} s"
     value = ns / 1e6
     if value >= 100:
         return f"{value:,.0f} ms"
@@ -86,6 +91,8 @@ class Times(tuple[float, ...]):
     __slots__ = ()
 
     def __format__(self, spec: str) -> str:
+        if max(self, default=0.0) >= _LONG_NS:
+            return ", ".join(f"{ns / 1e9:,.1f}" for ns in self) + " s"
         return ", ".join(part.removesuffix(" ms") for part in map(ms, self)) + " ms"
 
 

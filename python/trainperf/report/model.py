@@ -27,7 +27,9 @@ SAMPLES_LESS: Final = "trainperf samples less often"  # as it is shown
 # Beside a verdict that says no more than that the steps compute.
 COMPUTE: Final = "torch.profiler shows which operators compute: whether these could be faster is not judged here"
 _CALMING = re.compile(rf"{LOOKS_LESS}, to stay below (\S+ %): in one second it cost more; .*")
-_SAMPLES_LESS_NOTE = rf"{SAMPLES_LESS} after a second above \1: no action needed; times stay exact, places are coarser"
+_SAMPLES_LESS_NOTE = (
+    rf"{SAMPLES_LESS} to keep its own cost below \1: no action needed; times stay exact, places are coarser"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def _before(run: Run) -> tuple[str, ...]:
     # Spans of compilations outside of steps: all of the lead, as the end of a run seldom compiles.
     compiling = sum(min(s.end_ns - s.start_ns, lead) for s in run.spans("compile") if s.step < 0)
     of_it = f", {compiling / 1e9:,.1f} s of it compiling" if compiling >= 0.05e9 else ""
-    told = f"{lead / 1e9:,.1f} s passed before the first step{of_it}: not part of any step or share"
+    told = f"{lead / 1e9:,.1f} s passed before the first step{of_it}: no figure here includes them"
     # Nothing marks where the body of a plain loop begins.
     plain = not run.loaders and not {"framework", "source"} & run.meta.keys()
     if plain and run.step_count < limit("critical_min_steps"):

@@ -8,8 +8,8 @@ from trainperf.findings.messages.general import NOTHING
 from trainperf.findings.text import Doubts, Message, Messages
 
 _FILTER: Final = (
-    "[[# {each_backward:.0f} batches are fetched for each backward: if the loop drops some, filter their indices in "
-    "the sampler instead\n]]"
+    "[[# if the loop drops batches (it fetches {each_backward:.0f} for each backward), filter their indices in the "
+    "sampler\n]]"
 )
 
 _CHEAPER_CALL: Final = "[[\n{cheaper}]]"
@@ -18,13 +18,12 @@ _CHEAPER_CALL: Final = "[[\n{cheaper}]]"
 
 _FETCHED: Final = (
     "{spots.share} of {samples:stack sample|stack samples} in {spots.place}",
-    "non-torch threads of this process use {busy:.1f} CPUs or more",
+    "other threads of this process (torch's excluded) use at least {busy:.1f} CPUs",
     "{helpers.said}",
     "meanwhile {beside.name} is in {beside.place} for {beside.share} of it[[; {beside.doubt}]]",
 )
 _DISK: Final = (
-    "meanwhile disk {disk} has work {disk_busy} of the time, and reads {disk_moved}/s"
-    "[[: {disk_own} of it for this run]]"
+    "meanwhile disk {disk} is busy {disk_busy} of the time, and reads {disk_moved}/s[[, {disk_own} of it for this run]]"
 )
 _RECEIVED: Final = (
     "meanwhile [[interface?interface {interface}]][[!interface?this run]] receives {received}/s"
@@ -45,7 +44,7 @@ _STARVED: Final = Message(
 )
 _MADE_HERE: Final = {
     "cheaper": _STARVED.but(
-        will_not_help="workers: getting a ready batch costs 1.2 to 1.9 ms, making one takes {making}"
+        will_not_help="DataLoader workers: getting a batch from one costs 1.2 to 1.9 ms, making it here {making}"
     ),
     "by_hand": _STARVED.but(
         will_not_help="num_workers, pin_memory, prefetch_factor: no DataLoader makes these batches"
@@ -62,7 +61,7 @@ _MADE_HERE: Final = {
     "computing": _STARVED.but(will_not_help="pin_memory or prefetch_factor: nothing is prefetched with num_workers=0"),
     "filling": _STARVED.but(
         why=f"{_STARVED.why}, mostly in the first {{few:step}}",
-        will_not_help="workers, if it is a cache in memory: each worker fills its own",
+        will_not_help="DataLoader workers, if it is a cache in memory: each fills its own",
     ),
     "seldom": _STARVED.but(
         why=f"{_STARVED.why}, mostly in {{few:step}}",
@@ -161,7 +160,7 @@ _OF_WORKERS: Final = {
         will_not_help=_TOO_SLOW.will_not_help.replace("the queue is empty", "workers make batches too slowly"),
     ),
     "busiest": _TOO_SLOW.but(
-        why=f"the busiest of {_WHO} sets the pace (on the CPU {{slowest}}, average of all {{cpu}})"
+        why=f"the busiest of {_WHO} sets the pace (on the CPU {{slowest}} of the time, all on average {{cpu}})"
         "[[passes_on?: it has more to do than the others]][[!passes_on?: batches are returned in order]]",
         fix=f"{_FILTER}# balance the batches of {{name}} (mix long and short samples), make long samples cheaper"
         "[[\n{any_order}]]",
@@ -198,15 +197,15 @@ _OF_WORKERS: Final = {
         fix=_OR_STOP_OTHERS,
         will_not_help=_SAME_CPUS,
     ),
-    "computing": _BOUND.but(why=f"{_COMPUTE} all the time (on the CPU {{cpu}}){_AT_LINE}", fix=_BY_CALL),
+    "computing": _BOUND.but(why=f"{_COMPUTE} all the time (on the CPU {{cpu}} of it){_AT_LINE}", fix=_BY_CALL),
     "no_room": _BOUND.but(
-        why=f"{_COMPUTE} all the time (on the CPU {{cpu}}), and {_NO_ROOM}{_AT_LINE}",
+        why=f"{_COMPUTE} all the time (on the CPU {{cpu}} of it), and {_NO_ROOM}{_AT_LINE}",
         fix=_OR_STOP_OTHERS,
         will_not_help=_SAME_CPUS,
     ),
     "all_cpus": _BOUND.but(
-        why=f"{_COMPUTE} [[short?whenever they get one]][[!short?all the time]] (on the CPU {{cpu}}), on {{cpus:CPU}}"
-        f"{_AT_LINE}",
+        why=f"{_COMPUTE} [[short?whenever a CPU is free]][[!short?all the time]] (on the CPU {{cpu}} of the time), on "
+        f"{{cpus:CPU}}{_AT_LINE}",
         fix=_CHEAPER,
         will_not_help="more workers: {workers:worker} and {training} already use all {cpus:CPU}",
     ),
@@ -350,8 +349,8 @@ MESSAGES: Final[Messages] = {
         "queue": _NOT_DELIVERED,
         "busy": _NOT_DELIVERED.but(
             title="batches are ready, but busy workers hand them over late",
-            why=f"{_COMPUTE} (on the CPU {{cpu}}), and [[one?hands]][[!one?hand]] ready batches over in between: "
-            "getting one takes {each}",
+            why=f"{_COMPUTE} (on the CPU {{cpu}} of the time), and [[one?hands]][[!one?hand]] ready batches over only "
+            "in between: getting one takes {each}",
             evidence=(
                 "{count:fetch|fetches} found a batch ready and still took {each} each (usual: 1 to 2 ms)",
                 "{workers:worker}[[!one?, each]] on the CPU {cpu} of the time, runnable in {running} of "
@@ -392,7 +391,7 @@ MESSAGES: Final[Messages] = {
         "by_scores": _SAMPLER.but(fix="# sample N batches at a time by the scores of {training}, in torch or NumPy"),
         "reading": _SAMPLER.but(
             why="the sampler reads data in {name}, on {thread}[[, and waits ({call})]]",
-            fix="# read what it selects by (length, label, size) once, before {training}, into an array or file, and "
+            fix="# once, before {training}, read what it selects by (length, label, size) into an array or file, and "
             "sample from that",
         ),
         "waiting": _SAMPLER.but(fix="# take the wait out of the sampler: read what it needs once, before {training}"),

@@ -33,7 +33,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "no_place": "no sample says where",
     "few_samples": "the place rests on {samples} samples",
     "exact": "{steps} steps, exact times[[, {samples} samples]]",
-    "windows_apart": "few of its steps were traced, or they differ",
+    "windows_apart": "few of its steps were traced, or those differ much",
     "records_lost": "records were lost in {steps:step}",
     "idle_unseen": "it is idle {share} of the time for an unidentified reason",
     "slowed_by_profiler": "the profiler that made the trace slows the host down",
@@ -45,12 +45,12 @@ TEXTS: Final[Mapping[str, str]] = {
         "an estimate: {gpu} was traced in {steps} of {of:step}, and was idle {low} to {high} of the time (95% interval)"
     ),
     "traced_once": "an estimate: {gpu} was traced in {steps} of {of:step}, too few for an interval",
-    "waits_apart": "its own waits for a CPU are not in this: {share} of the run, reported separately",
+    "waits_apart": "its waits for a CPU are excluded: {share} of the run, reported separately",
     "clustered": "{share} of it is in steps {first} to {last} (of {steps})",
     "idled_for_it": "{gpu} was idle {each} a step because of it: {share} of its idle time",
-    "idled_after_wait": "{gpu} was idle only {each} a step because of it alone; more of it after a wait of the host, "
-    "reported as that",
-    "idled_as_known": "{gpu} was idle only {each} a step because of it, as far as its idle time has a known cause",
+    "idled_after_wait": "{gpu} was idle only {each} a step because of it alone; idle time after a wait of the host is "
+    "reported with that wait",
+    "idled_as_known": "{gpu} was idle {each} a step because of it; some of its idle time has no known cause",
     "had_work": "{gpu} had work meanwhile: it was idle only {each} a step because of it",
     # -- the verdict: its clauses, and what they are made of
     # No step.
@@ -65,8 +65,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "idle": "GPU idle {share}[[, {unseen} for an unidentified reason]]",
     "paid": "{title}: {share} of step time",
     "slow_part": "{part} is slow because of it",
-    "more_untold": "more, {share}, is {cause}: unexplained",
-    "more_unseen": "more, {share}, is {cause}: its cause was not seen",
+    "more_untold": "in addition, {share} is {cause}: unexplained",
+    "more_unseen": "in addition, {share} is {cause}: its cause was not seen",
     "larger": "in addition, {slug} costs {share}",
     "of_others": "in addition, {brief}: {share}",
     # What a finding costs.
@@ -79,9 +79,9 @@ TEXTS: Final[Mapping[str, str]] = {
     "few_idle": "the GPU is idle {share} of it",
     "unsampled": "{share} of it unknown: {why}",
     "too_short": "too short for a sample of what ran",
-    "run_more": "run more[[plain?, or call run.step() after each: else the first begins at its backward]]",
-    "swallowed": "{steps} optimizer steps ran in [[alone?it]][[!alone?one of them]]: once run.step() is called, it "
-    "alone says where steps end",
+    "run_more": "run more[[plain?, or call run.step() after each (without it the first begins at its backward)]]",
+    "swallowed": "{steps} optimizer steps ran in [[alone?it]][[!alone?one of them]]: once run.step() is called, only "
+    "run.step() ends a step",
     # About the device, without a finding.
     "gpu_bound": "GPU-bound: the GPU is busy {share} of the time",
     "idle_unclear": "{idle}: no clear verdict",
@@ -93,7 +93,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "unclear_parts": "no clear verdict: step time is {share} {most}; {parts} [[several?are]][[!several?is]] "
     "unexplained",
     "info": "{title}: {share} of step time[[, most of it {cause}]]",
-    "on_cpu": "on the CPU: {share} of step time; too few samples to tell Python from {native}",
+    "on_cpu": "on the CPU for {share} of step time; too few samples to tell Python from {native}",
     "bound": "{name}: {share} of step time is {cause}[[, most of it in {phase}]][[beyond?, most of it outside of "
     "forward, backward and optimizer]]",
     "compute": "compute-bound",
@@ -126,9 +126,9 @@ TEXTS: Final[Mapping[str, str]] = {
     # That nothing was found, or what there is besides.
     "no_trouble": "no trouble found above {share}",
     "no_other_trouble": "no other trouble found above {share}",
-    "no_warning": "no warning, but {costs: and }",
-    "info_costs": "{slug} costs {share}",
-    "usual": "validation is {share}",
+    "no_warning": "no warning, but {costs: and } of step time",
+    "info_costs": "{slug} takes {share}",
+    "usual": "validation takes {share} of step time",
     "nobodys": "too few samples to attribute {shares}: run longer",
     "unclear_whose": "{share} is {whose}: it is unclear {unknown}",
     # What was not seen.

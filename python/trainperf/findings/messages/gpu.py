@@ -18,7 +18,7 @@ _IDLE: Final = Message(
     title="{gpu} is idle while {thread} {doing}",
     why="{thread_name} {doing}, with nothing queued meanwhile",
     evidence=(
-        "{gpu} was idle {each} a step due to {cause}: {of_idle} of its idle time",
+        "{gpu} was idle {each} a step because of {cause}: {of_idle} of its idle time",
         "{thread} spends {host} of each step's {step} in it",
         "{place_share} of its samples then are in {place}",
         "also idle, per step: {others:,}",
@@ -50,7 +50,7 @@ _STARVED: Final = Message(
     title="{gpu} is idle while the loop waits for its next batch",
     why="the next batch is not ready when {gpu} has finished the last one",
     evidence=(
-        "{gpu} was idle {each} a step due to data loading: {of_idle} of its idle time",
+        "{gpu} was idle {each} a step because of data loading: {of_idle} of its idle time",
         "the loop spends {host} of each step's {step} fetching",
         "a step's first kernel starts {first_kernel} after the step does",
         "{cpus:CPU} usable",
@@ -126,7 +126,7 @@ _COMPILING: Final = _LOADING.but(
 )
 _EXPOSED: Final = Message(
     title="{gpu} waits for other ranks: communication not overlapped by compute",
-    why="gradients are exchanged after the compute that could overlap with it ends",
+    why="gradients are exchanged only after the compute that could have overlapped with it",
     evidence=(
         "collectives run {whole} a step, {exposed} of it with nothing else on {gpu} ({hidden} is overlapped)",
         "{kernels.name}: {kernels.each} a step, {kernels.count:launch|launches} in {steps} steps",

@@ -40,7 +40,7 @@ _FORWARD: Final = Message(
     why="{place} runs a model that no backward goes through",
     evidence=(
         "{each} of each step's {step} is in modules called there: {reason}",
-        "{spots.share} of {samples:sample} of it in {spots.place}",
+        "{spots.share} of its {samples:sample} in {spots.place}",
     ),
     fix="# run it less often (evaluation, a memory bank), on a part of the data, in large batches, without gradients:\n"
     f"{_NO_GRADIENT}",
@@ -72,7 +72,8 @@ _NO_DEVICE: Final = "no work on a GPU was recorded"
 # -- the loop's own code: its Python, and its native code
 
 _EACH: Final = "[[{few} of {steps} steps, {few_each} each:]][[!few?{each} of each step's {step}]]"
-_SPOTS: Final = "{spots.share} of {samples:sample} of it in {spots.place}"
+_FOR: Final = _EACH.replace("[[!few?", "[[!few?for ")  # a sentence follows
+_SPOTS: Final = "{spots.share} of its {samples:sample} in {spots.place}"
 _IF_SELDOM: Final = "if step % 50 == 0: ..."
 # What training needs in each step is no better for being done seldom: clipping, a part of the loss.
 _SELDOM_OR: Final = f"# compute metrics every N steps; if every step needs it, {{}}\n{_IF_SELDOM}"
@@ -110,22 +111,22 @@ _PYTHON: Final = Message(
     why="{thread_name} runs [[!second?{place}]]"
     "[[{first}, {first_share} of that time, and {second}, {second_share}]][[called?, and what is called there]]",
     evidence=(
-        f"{_EACH} {{thread}} runs your Python, or a library's for it[[holds?, holding the GIL]]",
+        f"{_FOR} {{thread}} runs your Python, or a library's that it calls[[holds?, holding the GIL]]",
         _SPOTS,
-        "by function: {functions.share} of {samples:sample} of it in {functions.place}",
+        "by function: {functions.share} of its {samples:sample} in {functions.place}",
         _UNREAD,
         _NATIVE,
-        "tensor operations of {at} take {untold} more of each step: not told with it, as a loss would look the same",
+        "tensor operations of {at} take {untold} more of each step: not counted here, as a loss would look the same",
         "{moving} of it in phase transfer (h2d_copy), where nothing is copied to a device",
         _EARLY,
     ),
     fix="{fix}",
-    will_not_help="[[gil?threads: Python code in a thread takes the GIL from {training}]][[!gil?a faster GPU]]",
+    will_not_help="[[gil?running it in a thread: its Python takes the GIL from {training}]][[!gil?a faster GPU]]",
 )
 _OF_A_LOSS: Final = "# a loss: of the whole batch at once, without a Python loop over samples, classes or pairs\n"
 _IF_LOSS: Final = f"[[loss?{_OF_A_LOSS}]]"
 _CONVERT: Final = "batch = torch.from_numpy(np.stack(rows))  # convert all rows at once, not one tensor per item\n"
-_IN_TENSORS: Final = "do it by a few tensor operations"
+_IN_TENSORS: Final = "use a few tensor operations for it"
 
 # -- native code
 
@@ -333,7 +334,7 @@ MESSAGES: Final[Messages] = {
             "[[few?some steps]][[!few?the step]]",
             why="{thread_name} is on the CPU[[gil?, holding the GIL,]] in {line}",
             evidence=(
-                f"{_EACH} {{thread}} [[gil?holds the GIL]][[!gil?runs]] on the CPU",
+                f"{_FOR} {{thread}} [[gil?holds the GIL]][[!gil?runs]] on the CPU",
                 *_PYTHON.evidence[1:3],
                 "below that line no Python function runs: it is the line's own Python, or what it frees or calls in C; "
                 "a batch that a worker made is unmapped where its last name goes",
@@ -345,7 +346,7 @@ MESSAGES: Final[Messages] = {
             why="{thread_name} runs {functions:function} that the loop calls: {first}, {first_share} of that time, "
             "{second}, {second_share}, and others",
             evidence=(
-                f"{_EACH} {{thread}} runs {{functions:function}} of yours, with all that they call: none is "
+                f"{_FOR} {{thread}} runs {{functions:function}} of yours, with all that they call: none is "
                 "notable by itself",
                 _SPOTS,
                 _UNREAD,
@@ -357,7 +358,7 @@ MESSAGES: Final[Messages] = {
     "TP310": {
         "rewrites": _native(
             "the loop rewrites a whole file each time",
-            "around a file that is opened to be written anew",
+            "around a file that is opened to rewrite it",
             _APPEND,
             does="rewrites a whole file",
             will_not_help="a faster disk: most of it is on the CPU; more DataLoader workers",
@@ -440,7 +441,7 @@ MESSAGES: Final[Messages] = {
                 "NumPy, and a loop over parts of a tensor, can be replaced; few operations on whole tensors are what "
                 "the model needs",
             ),
-            fix="[[{fused}]][[!fused?# instead of NumPy or a loop: a few operations of PyTorch on whole tensors\n"
+            fix="[[{fused}]][[!fused?# use a few PyTorch operations on whole tensors instead of NumPy or a loop\n"
             "# if it is that already: torch.compile, without the Function]]",
             will_not_help="more DataLoader workers; a thread: backward waits for it",
         ),
@@ -488,10 +489,10 @@ TEXTS: Final = {
     "tracer_was_on": "a trace function ({how}) was on for {percent}% of the time: too few samples for its cost",
     "profiler_was_on": "PyTorch's profiler was on for {percent}% of the time: its cost in each operation was not "
     "measured",
-    "blocking_was_on": "CUDA_LAUNCH_BLOCKING=1 was set: each launch waited for its kernel, and for how long was not "
+    "blocking_was_on": "CUDA_LAUNCH_BLOCKING=1 was set: each launch waited for its kernel; what that cost was not "
     "measured; unset it",
-    "deterministic_was_on": "deterministic algorithms were on for {percent}% of the time: how much faster the others "
-    "are was not measured",
+    "deterministic_was_on": "deterministic algorithms were on for {percent}% of the time: what they cost was not "
+    "measured",
     "setting_unseen": "the run file does not say: an older trainperf, or torch was not imported",
     "setting_unseen_in_traces": "a trace does not say",
     "setting_try": "trainperf try --change {change} --",
@@ -508,27 +509,27 @@ TEXTS: Final = {
     "setting_profiler_why": "on for {percent}% of the time: what it adds to each operation was not measured",
     "setting_profiler_fix": "profile a few steps: torch.profiler.schedule(wait=10, warmup=1, active=3, repeat=1)",
     "setting_deterministic": "deterministic algorithms",
-    "setting_deterministic_why": "on for {percent}% of the time: how much faster the others are was not measured",
+    "setting_deterministic_why": "on for {percent}% of the time: what they cost was not measured",
     "setting_deterministic_fix": "torch.use_deterministic_algorithms(False)  # unless results must repeat bit by bit",
     "setting_tracemalloc": "tracemalloc",
     "setting_tracemalloc_why": "on for {percent}% of the time: "
     f"{_NO_SAMPLE} what it adds to each allocation of a Python object",
     "setting_tracemalloc_fix": "tracemalloc.stop()  # or unset PYTHONTRACEMALLOC",
     "setting_launch_blocking": "CUDA_LAUNCH_BLOCKING",
-    "setting_launch_blocking_why": "each launch waits for its kernel, and for how long was not measured",
+    "setting_launch_blocking_why": "each launch waits for its kernel: what that costs was not measured",
     "setting_launch_blocking_fix": "unset CUDA_LAUNCH_BLOCKING",
     "setting_launch_blocking_unseen": _NO_DEVICE,
     "setting_malloc_debug": "Python's memory debug hooks (PYTHONMALLOC=debug, -X dev)",
     "setting_malloc_debug_why": f"{_NO_SAMPLE} what the hooks add to each allocation of a Python object",
     "setting_malloc_debug_fix": "unset PYTHONMALLOC and PYTHONDEVMODE, and run without -X dev",
     "setting_gc_debug": "gc debug flags",
-    "setting_gc_debug_why": "how much longer collections take with them was not measured",
+    "setting_gc_debug_why": "what they cost in each collection was not measured",
     "setting_gc_debug_fix": "gc.set_debug(0)",
     "setting_python_debug": "debug build of Python",
-    "setting_python_debug_why": "how much faster a release build is was not measured",
+    "setting_python_debug_why": "what it costs against a release build was not measured",
     "setting_python_debug_fix": "use a release build of Python",
     "setting_torch_debug": "debug build of PyTorch",
-    "setting_torch_debug_why": "how much faster a release build is was not measured",
+    "setting_torch_debug_why": "what it costs against a release build was not measured",
     "setting_torch_debug_fix": "use a release build of PyTorch",
     "setting_torch_logs": "logs of PyTorch's compiler",
     "setting_torch_logs_why": "{names} set: too few samples for what the logs cost",
@@ -537,18 +538,18 @@ TEXTS: Final = {
     "setting_gradcheck_why": "too few samples for its cost",
     "setting_gradcheck_fix": "# call torch.autograd.gradcheck in a test, not in the loop",
     "setting_distributed_debug": "TORCH_DISTRIBUTED_DEBUG=DETAIL",
-    "setting_distributed_debug_why": "each collective is checked on all ranks first, and for how long was not measured",
+    "setting_distributed_debug_why": "each collective is first checked on all ranks: what that costs was not measured",
     "setting_distributed_debug_fix": "unset TORCH_DISTRIBUTED_DEBUG",
-    "setting_threads": "threads against usable CPUs",
+    "setting_threads": "number of threads and usable CPUs",
     "setting_affinity": "CPU affinity",
     "setting_instructions": "limits on the CPU's instructions",
-    "setting_instructions_why": "{names}: how much faster vector instructions are here was not measured",
+    "setting_instructions_why": "{names} set: what doing without vector instructions costs here was not measured",
     "setting_instructions_fix": "unset ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA DNNL_MAX_CPU_ISA MKL_ENABLE_INSTRUCTIONS",
     "setting_blas": "BLAS of PyTorch",
-    "setting_blas_why": "this build has no optimized BLAS ({blas}): how much faster one is was not measured",
+    "setting_blas_why": "this build has no optimized BLAS ({blas}): what that costs was not measured",
     "setting_blas_fix": "pip install torch  # the official wheels have MKL or OpenBLAS",
     "setting_governor": "CPU frequency governor",
-    "setting_governor_why": "powersave holds the clock at its lowest: how much faster the CPUs are was not measured",
+    "setting_governor_why": "powersave keeps the clock at its lowest: what that costs was not measured",
     "setting_governor_unseen": "this machine does not show it",
     "setting_governor_fix": "sudo cpupower frequency-set -g performance",
     "setting_denormals": "denormal floats in layers and optimizers on the CPU",
@@ -572,7 +573,7 @@ TEXTS: Final = {
     "setting_pin_memory": "pin_memory",
     "setting_pin_memory_unseen": _NO_DEVICE,
     "setting_tensor_cores": "TF32, bfloat16 or float16 for matrix products",
-    "setting_tensor_cores_why": "how much faster they are here was not measured: trainperf lab does",
+    "setting_tensor_cores_why": "what they would gain here was not measured: trainperf lab measures it",
     "setting_tensor_cores_unseen": _NO_DEVICE,
     "setting_autotuning": "cudnn.benchmark and autotuning with changing shapes",
     "setting_autotuning_unseen": _NO_DEVICE,
@@ -621,7 +622,7 @@ TEXTS: Final = {
     f"DataLoader worker; vectorize the rest, in tensors\n{_IF_SELDOM}",
     "in_workers": "# make the batch in Dataset.__getitem__ or collate_fn, with DataLoader(..., num_workers=...)",
     # Without a DataLoader, as where a replay buffer is sampled, there is no worker to do it.
-    "by_indexing": "# compute once, before the loop, what stays the same; the rest without a loop over samples: "
+    "by_indexing": "# compute what stays the same once, before the loop; the rest without a loop over samples: "
     "keep the data in tensors or arrays, and index them once:\n"
     "batch = {{name: kept[indices] for name, kept in data.items()}}",
     # Why the confidence is what it is.

@@ -24,7 +24,7 @@ _UNCLEAR: Final = Message(
         "{kids.said}",
         "{shared} torch threads share each operation: while one has no CPU the others wait for it, which counts as "
         "compute",
-        "{cpus:CPU} usable[[ of the machine's {machine}]][[, torch threads: {threads}]], {workers:worker}",
+        "{cpus:CPU} usable[[ of the machine's {machine}]][[; torch threads: {threads}]]; DataLoader workers: {workers}",
     ),
     fix="# look at what else runs:\ntop -H",
     will_not_help="a larger batch, pin_memory: too few CPUs are free",
@@ -62,7 +62,7 @@ _OVER: Final = Message(
     will_not_help=_COMPETE,
 )
 _PINNED: Final = Message(
-    title="CPU affinity limits this process to {have} of {possible} CPUs, and it waits for them",
+    title="CPU affinity limits this process to {have} of {possible} CPUs, so it waits for a CPU",
     why="the affinity was {have:CPU} when the watch began: by taskset, numactl, a job scheduler, or a library imported "
     "before",
     evidence=(
@@ -128,7 +128,7 @@ _KEEPS: Final = _GROWS.but(
         "in {apart:.1f} s {thing} got {more:element} longer in {in_steps:step}",
         "also {also.what}: {also.held}",
         *_GROWS.evidence,
-        "looks at {objects:object} stopped the training thread for {pauses} ms, counted as trainperf's own",
+        "looking at {objects:object} stopped the training thread for {pauses} ms, counted as trainperf's own cost",
     ),
     brief="{keeper} keeps {kept} a step[[early?, so far]]",
 )
@@ -223,7 +223,8 @@ MESSAGES: Final[Messages] = {
         ),
         "narrowed_by_settings": _PINNED.but(why=f"{_NARROWED}; {{settings:,}} is set", fix=_UNSET),
         "narrowed": _PINNED.but(
-            why=f"{_NARROWED}, or another process", fix=f"# after the imports{_BEFORE_WORKERS}:\n{{widen}}"
+            why=f"{_NARROWED}, or another process",
+            fix=f"# widen it again after the imports{_BEFORE_WORKERS}:\n{{widen}}",
         ),
         "started_by_settings": _PINNED.but(
             why="the affinity was {have:CPU} when the watch began: {settings:,} is set", fix=_UNSET
@@ -240,7 +241,7 @@ MESSAGES: Final[Messages] = {
             fix="[[{instead}]][[!instead?# keep .item() or .detach() of what is added: its graph can then go]]"
             "[[!scalar?\n# and bound {own}: the tensors themselves stay]]",
         ),
-        "kept_sum": _KEEPS.but(why="each step adds its graph to all that came before", fix="{instead}"),
+        "kept_sum": _KEEPS.but(why="each step adds its graph to those of all earlier steps", fix="{instead}"),
         "kept_chain": _KEEPS.but(
             why="each step goes on from the one before, and was never cut off from it",
             fix="{own} = {own}.detach()  # before the next step uses it",
@@ -248,7 +249,7 @@ MESSAGES: Final[Messages] = {
         "kept_hooks": _KEEPS.but(
             fix="# register it once, before the loop; or after each step:\nhandle.remove()  # handle: what registering "
             "returned",
-            why="{thing} has a hook more after each step, with all that its function can see",
+            why="{thing} gains a hook at each step, which keeps all that its function refers to",
         ),
         "kept_cache": _KEEPS.but(
             fix="@functools.lru_cache(maxsize=128)  # of {function}; the least recently used are forgotten"
@@ -267,7 +268,8 @@ MESSAGES: Final[Messages] = {
             evidence=(
                 "from {before} to {after} in {seconds:.0f} s, {workers:worker} together: {minute} a minute",
                 "steady over {readings:reading} of these workers: the first quarter and mapped files are not counted",
-                "{text} is the only line of {dataset} that adds to what it has; workers themselves are not looked into",
+                "read in the code: {text} is the only line of {dataset} that adds to it; the workers' memory was not "
+                "inspected",
             ),
             fix="# bound what the dataset[[ {dataset}]] keeps, or keep it in a file that workers share (numpy.memmap)",
             will_not_help="fewer workers: each keeps more then; persistent_workers=True: they never end",
@@ -277,7 +279,7 @@ MESSAGES: Final[Messages] = {
     "TP603": {
         "returned": Message(
             title="malloc returns memory to the OS and faults it back in every step",
-            why="malloc returns what {thread_name} frees to the OS, and the next step needs it again",
+            why="when {thread_name} frees memory, malloc returns it to the OS, and the next step faults it in again",
             evidence=(
                 "{thread_name} takes {pages:page} ({taken}) a step from the kernel, which zeroes each: {page_us:.2g} "
                 "us a page, measured at start",
@@ -331,7 +333,7 @@ TEXTS: Final = {
     "used_by_workers": "its {workers:worker} used {used:.1f}",
     "used_by_children": "its child processes used {used:.1f}",
     "used_by_ranks": "its other ranks used {used:.1f}",
-    "beside_nothing": "; nothing in this program causes it",
+    "beside_nothing": "; this run uses hardly any CPU besides {training}",
     "beside_unknown": "; child processes may be among them: that is known once the watch ends",
     "beside_own": "; this run's own threads and processes, besides {training}, use {own:.1f}"
     "[[; of these {holder} holds the GIL most]][[ in {place}]]{unknown}",
@@ -348,9 +350,9 @@ TEXTS: Final = {
     "[[; {without} of what is CPU here is waiting for a free one]]",
     "who_unclear": "who else ran is not clear",
     "watch_short": "the watch was too short to see who else ran",
-    "room_threads": "torch.set_num_threads({fewer})  # leaves the others their CPUs; or stop them",
-    "room_cpus": "# stop them, or give this run its own CPUs:\n{command}",
-    "room_none": "# stop them, or run them at another time",
+    "room_threads": "torch.set_num_threads({fewer})  # leaves the other processes their CPUs; or stop those",
+    "room_cpus": "# stop the other processes, or give this run its own CPUs:\n{command}",
+    "room_none": "# stop the other processes, or run them at another time",
     "have_cpus": "{cpus:CPU}",
     "have_quota": "a quota of {cpus:g} CPU[[!one?s]]",
     "quota_cpus": "{cpus:g} CPU[[!one?s]]",

@@ -80,7 +80,7 @@ MESSAGES: Final[Messages] = {
     "TP401": {
         "mostly": _UNEVEN,
         "partly": _UNEVEN,
-        "busier": _UNEVEN.but(fix="# other processes may slow the CPUs (caches, clock), or {hint}"),
+        "busier": _UNEVEN.but(fix="# stop the other processes, which may slow the CPUs (caches, clock), or {hint}"),
     },
     "TP402": {
         "warm_up": _COMPILED,
@@ -163,15 +163,14 @@ TEXTS: Final = {
     # What to look for in a slower part, by cause.
     "uneven_gil_wait": "[[stop {holder} in that part, or run {place} in a process]]"
     "[[!holder?look for a thread that runs Python in that part: a prefetch, a preload, an upload]]",
-    "uneven_data_wait": "cold caches, or larger samples in that part: warm the cache, or shuffle",
-    "uneven_descheduled": "something else used the CPUs then: a start-up, a preprocessing job",
-    "uneven_throttled": "the quota was used up then",
-    "uneven_python": "the loop's own code does more then",
-    "uneven_blocked_io": "the loop was blocked then: by another thread or process, a file or the network",
-    "uneven_gpu_wait": "the GPU has more to do then (longer inputs, larger batches), or takes longer for the same (its "
-    "clock)",
-    "uneven_compute": "more work then (longer inputs or lists, larger batches), or the same on slower CPUs "
-    "(clock, caches)",
+    "uneven_data_wait": "warm the cache, or shuffle: caches are cold in that part, or samples larger",
+    "uneven_descheduled": "look for what else used the CPUs then: a start-up, a preprocessing job",
+    "uneven_throttled": "raise the CPU quota: it was used up then",
+    "uneven_python": "look for what the loop's own code does more of then",
+    "uneven_blocked_io": "look for what blocked the loop then: another thread or process, a file or the network",
+    "uneven_gpu_wait": "look for more work on the GPU then (longer inputs, larger batches), or for a lower clock of it",
+    "uneven_compute": "look for more work then (longer inputs or lists, larger batches), or for slower CPUs (clock, "
+    "caches)",
     "uneven_other": "look at {cause} in steps {first} to {last}",
 }
 

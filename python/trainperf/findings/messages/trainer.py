@@ -41,7 +41,8 @@ _NEEDED: Final = (
 )
 _LOGGER: Final = Message(
     title=_HOLD_UP,
-    why="{part}.{hook} takes {call} a call[[, every {every:step}]][[; {second_share} of {part}'s time is in {second}]]",
+    why="{part}.{hook} takes {call} a call[[each_step?, in every step]][[, every {often:step}]]"
+    "[[; {second_share} of {part}'s time is in {second}]]",
     evidence=(
         "{each} of each step's {step} in {part}, which writes on {thread}",
         "{hook}[[, called by {by}]]: {count:call}, {call} each, the longest {longest}",

@@ -113,14 +113,14 @@ _VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
     "background_loader": ("waits for a queue that a background loader feeds", *_FOR_OTHERS["queue"][1:]),
     "queue_at_times": (
         "waits for a queue",
-        "# let the producer run further ahead: a larger queue evens out what it takes long for now and then",
+        "# let the producer run further ahead: a larger queue evens out its slow moments",
         "a larger batch, a faster GPU: the producer sets the pace",
     ),
     "sleep": ("sleeps", "# remove the sleep, or wait in another thread", "anything that makes the step itself faster"),
     "file": (
         "waits for a file[[or_pipe? or pipe]]",
         "# cache it after the first read, or prefetch it in a DataLoader worker"
-        "[[opened?\n# if it is opened to be written anew: less often, or from a thread]]",
+        "[[opened?\n# if it is opened to rewrite it: do that less often, or from a thread]]",
     ),
     "written_file": (
         "waits for a file[[or_pipe? or pipe]]",
@@ -168,7 +168,7 @@ _VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "late_ranks": (
         "waits in backward for the other ranks",
-        "# the others wait for this rank longer still: make what it does itself faster\n"
+        "# the other ranks wait for this one even longer: make its own work faster\n"
         f"# if the exchange itself takes that long, exchange less:{_DDP}",
         "looking for a rank that is later: this one has the most work of its own",
     ),
@@ -190,7 +190,7 @@ _LOOKS: Final = {
 
 
 def _message(variant: str, does: str, fix: str, will_not_help: str = "a faster GPU: {thread} waits") -> Message:
-    look = f"[[timed?# if its timeout ends the wait: a shorter one, or check by {_LOOKS.get(variant)} and go on\n]]"
+    look = f"[[timed?# if its timeout ends the wait: set a shorter one, or check by {_LOOKS.get(variant)} and go on\n]]"
     call = "" if variant in _FOR_OTHERS else "[[ ({call})]]"  # "futex" says less than what it waits for
     return Message(
         title=f"{{thread}} {does}",

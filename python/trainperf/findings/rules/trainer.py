@@ -279,7 +279,12 @@ _LOGS_EVERY: Final = "log_every_n_steps"
 def _often(every: object) -> Params:
     """How often it logs, and how seldom is seldom."""
     known = every if isinstance(every, int) and every > 0 else 0
-    return {"every": Count(known) if known else None, "seldom": max(50, 5 * known)}
+    return {
+        "every": Count(known) if known else None,
+        "often": Count(known) if known > 1 else None,
+        "each_step": known == 1,
+        "seldom": max(50, 5 * known),
+    }
 
 
 def _set_by_options(felt: Sequence[framework.Part]) -> float:
