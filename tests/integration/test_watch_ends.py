@@ -287,8 +287,8 @@ def test_what_fewer_samples_mean_is_said_in_words(path: Path, capsys: pytest.Cap
             train(5)
     err = " ".join(capsys.readouterr().err.split())
     note = (
-        "trainperf samples less often to keep its own cost below 0.0001 %: no action needed; times stay exact, places are "
-        "coarser"
+        "trainperf samples less often to keep its own cost below 0.0001 %: no action needed; times stay exact, places "
+        "are coarser"
     )
     with trainperf.open(path) as run:
         assert len([n for n in run.notes if "less often" in n]) == 1 and build(run).notes[-1] == note
