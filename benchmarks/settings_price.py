@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch._dynamo  # noqa: F401 (each optimizer imports it, which takes a forked process two seconds)
 import trainperf
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "tests" / "programs"

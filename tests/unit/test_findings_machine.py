@@ -100,6 +100,33 @@ def test_more_threads_and_workers_than_cpus(
     assert f.cost_ms_per_step == pytest.approx(1.5)
 
 
+@pytest.mark.parametrize(
+    ("few_ns", "saved", "share", "severity"),
+    [(10, 9.0, 1.0, "critical"), (85, 1.5, 0.5, "warning"), (99, 0.1, 1 / 30, "info"), (140, 0.0, 0.0, "info")],
+)
+def test_what_fewer_threads_save_is_as_layers_on_fewer_took(
+    make: Make, few_ns: int, saved: float, share: float, severity: str
+) -> None:
+    """Threads that spin for each other compute as well, by the kernel's counts; others lose nothing by their number."""
+    tried = json.dumps({"threads": 2, "many_ns": 100, "few_ns": few_ns})
+    cells = {("forward", "native"): 3.0, ("backward", "native"): 4.0, ("other", "python"): 1.0}
+    waits = {("forward", "descheduled"): 1.0, ("backward", "descheduled"): 2.0}
+    file = make(cpus="2", torch_threads="8", fewer_threads=tried).steps(100, cells | waits)
+    f = next(f for f in said(file.host(3, process_cpus=1.9)).findings if f.id == "TP602")
+    assert (f.variant, f.severity, f.fix_share, f.saving) == ("threads", severity, pytest.approx(share), "about")
+    assert f.cost_ms_per_step * f.fix_share == pytest.approx(saved)
+    assert f.cost_ms_per_step == pytest.approx(max(saved, 3.0)) and f.params["few_took"] == (
+        10 if few_ns == 1 else few_ns
+    )
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", "{}", '{"threads": 2, "many_ns": 0, "few_ns": 1}', '{"threads": "2"}'])
+def test_a_damaged_record_of_fewer_threads_tells_nothing(make: Make, damaged: str) -> None:
+    file = make(cpus="2", torch_threads="8", fewer_threads=damaged).steps(100, compute=9.0, descheduled=1.5)
+    f = only(file.host(3, process_cpus=1.9))
+    assert (f.id, f.fix_share, f.params["few_took"]) == ("TP602", 1.0, None)
+
+
 @pytest.mark.parametrize("started_by_it", [False, True])
 def test_the_other_ranks_of_the_job_are_no_other_processes(make: Make, started_by_it: bool) -> None:
     file = make(cpus="8", torch_threads="1", local_world_size="4", wall_ns=str(60 * 10**9))

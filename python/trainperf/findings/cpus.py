@@ -346,6 +346,27 @@ class Demand:
         return 1 <= self.quota < self.wanted
 
 
+@dataclass(frozen=True, slots=True)
+class FewerThreads:
+    """The same layers on torch's threads, in training, and on fewer, tried by the watch (hooks/fewer_threads.py)."""
+
+    threads: int
+    many_ns: int
+    few_ns: int
+
+    @classmethod
+    def read(cls, run: RunReader) -> FewerThreads | None:
+        found = described(run.meta, "fewer_threads")
+        read = [found.get(key) for key in ("threads", "many_ns", "few_ns")]
+        whole = [number for number in read if type(number) is int and 0 < number < _NO_TIME]
+        return cls(*whole) if len(whole) == len(read) else None
+
+    @property
+    def saved(self) -> float:
+        """The share of what the layers took."""
+        return max(0.0, 1 - self.few_ns / self.many_ns)
+
+
 def demand(facts: Facts) -> Demand:
     allowed = quota(facts.run)
     return Demand(

@@ -37,7 +37,8 @@ class Facts(Places):
         self.steps = int(run.step_count)
         self.wall_ns = int(run.wall_ns)
         # What may pass for the loop's own trouble: only what we spend on the user's threads.
-        self.own_ns = sum(run.overhead_ns.get(place, 0) for place in ("marks", "gil_hook", "kept_memory", "denormals"))
+        on_loops_threads = ("marks", "gil_hook", "kept_memory", "denormals", "fewer_threads")
+        self.own_ns = sum(run.overhead_ns.get(place, 0) for place in on_loops_threads)
         self.figures_ns = run.overhead_ns.get("figures", 0)  # that the user's loggers took for ours, on the CPU or not
         self.own_cpu_ns = sum(run.overhead_ns.values()) - self.figures_ns
         self.of_trace = run.meta.get("source") == "trace"  # of another profiler: no probe of ours was there

@@ -26,6 +26,7 @@ from trainperf.hooks.denormals import DenormalsHook
 from trainperf.hooks.device import DeviceHook
 from trainperf.hooks.device_memory import DeviceMemoryHook
 from trainperf.hooks.eval_mode import EvalModeHook
+from trainperf.hooks.fewer_threads import FewerThreadsHook
 from trainperf.hooks.gc_pauses import GcHook
 from trainperf.hooks.huggingface import (
     AccelerateLoaderHook,
@@ -86,6 +87,7 @@ def all_hooks() -> list[Hook]:
         WorkerMemoryHook(),
         ModuleCallsHook(),
         DenormalsHook(),
+        FewerThreadsHook(),
         CompileHook(),
     ]
 

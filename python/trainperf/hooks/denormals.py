@@ -48,7 +48,7 @@ _BITS: Final = {
     "torch.float64": ("u8", 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFF),
 }
 # Layers that can be run again unseen: they draw no random numbers, and keep nothing.
-_PURE: Final = {
+PURE: Final = {
     "Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
     "LayerNorm", "GroupNorm", "RMSNorm", "Tanh", "Sigmoid", "GELU", "SiLU", "ELU", "Softplus", "Softmax", "LogSoftmax",
     "AvgPool1d", "AvgPool2d", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "RNNCell", "LSTMCell", "GRUCell",
@@ -314,7 +314,7 @@ class DenormalsHook:
         elements = sum(t.numel() for _, t in tensors)
         parts = [max(_BLOCK, _OF_STATE * tensor.numel() // elements) for _, tensor in tensors]
         many = _many(tensors, parts)
-        if not many or not _may_run():
+        if not many or not may_run():
             return 0.0, 0.0
         bits = np.concatenate([_blocks(_bits(tensor), part) for (_, tensor), part in zip(tensors, parts, strict=True)])
         slow, fast = _multiplied(bits, tensors[0][1].dtype)
@@ -488,8 +488,8 @@ def _saved_by_zeros(call: _Call, args: Any) -> float:
     import torch
 
     module, parameters = call.module, [p for p in call.module._parameters.values() if p is not None]
-    known = type(module).__module__.startswith("torch.nn.modules.") and type(module).__name__ in _PURE
-    if not known or not _may_run() or not all(map(_is_read, (*args, *parameters))):
+    known = type(module).__module__.startswith("torch.nn.modules.") and type(module).__name__ in PURE
+    if not known or not may_run() or not all(map(_is_read, (*args, *parameters))):
         return 0.0
     with torch.no_grad():
         inputs = tuple(t.detach() for t in args)
@@ -516,10 +516,10 @@ def _by_gradient(call: _Call) -> tuple[float, float]:
     import torch
 
     gradient = getattr(call.module._parameters.get("weight"), "grad", None)
-    if type(call.module).__name__ not in _PURE or gradient is None or not _is_read(gradient):
+    if type(call.module).__name__ not in PURE or gradient is None or not _is_read(gradient):
         return 0.0, 1.0
     share = _share(gradient)
-    if share < _MANY or gradient.numel() < _SIDE * _SIDE or not _may_run():
+    if share < _MANY or gradient.numel() < _SIDE * _SIDE or not may_run():
         return share, 1.0
     part = _blocks(_bits(gradient), _SIDE * _SIDE)
     with torch.no_grad():
@@ -557,7 +557,7 @@ def _least(work: Callable[[], object], times: int) -> float:
     return min(found)
 
 
-def _may_run() -> bool:
+def may_run() -> bool:
     """Whether no mode, trace or profiler of the program's would see an operation of ours."""
     import torch
     from torch.autograd import profiler

@@ -541,6 +541,7 @@ TEXTS: Final = {
     "setting_distributed_debug_why": "each collective is first checked on all ranks: what that costs was not measured",
     "setting_distributed_debug_fix": "unset TORCH_DISTRIBUTED_DEBUG",
     "setting_threads": "number of threads and usable CPUs",
+    "setting_threads_why": "on as many threads as CPUs its layers are no faster",
     "setting_affinity": "CPU affinity",
     "setting_instructions": "limits on the CPU's instructions",
     "setting_instructions_why": "{names} set: what doing without vector instructions costs here was not measured",

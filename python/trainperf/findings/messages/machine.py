@@ -56,7 +56,13 @@ _HOLDS: Final = "; most of their Python is {holder}[[ in {place}]], which holds 
 _OVER: Final = Message(
     title="CPU oversubscription: {wanted} threads and processes on {have}",
     why="[[{ranks:rank} with ]]{threads:torch thread}[[ and {workers:worker}]][[ranks? each]] share {have}",
-    evidence=(_WAITS, "for {stopped} a step the container's quota throttles it", "{load}", "{kids.said}"),
+    evidence=(
+        _WAITS,
+        "layers that took {many_took} were run again on {few:thread}: {few_took}",
+        "for {stopped} a step the container's quota throttles it",
+        "{load}",
+        "{kids.said}",
+    ),
     fix="[[torchrun?OMP_NUM_THREADS={fewer} torchrun ...  # or ]][[threaded?torch.set_num_threads({fewer})]]"
     "[[!threaded?# add CPUs or raise the quota]][[ranks?, or start fewer ranks]]",
     will_not_help=_COMPETE,

@@ -253,11 +253,20 @@ def cpu_oversubscription(facts: Facts, limits: Limits) -> Outcome:
         return None
     cause = "descheduled" if waited >= cost - waited else "throttled"
     variant, params = _fewer(facts, wants)
+    tried = cpus.FewerThreads.read(facts.run) if variant == "threads" and by_delay else None
+    saves, severity = Saves(), None
+    if tried is not None:
+        saved, native = _saved_by_fewer(facts, tried, claims)
+        saves = Saves(share=min(1.0, saved / cost), about=True)
+        severity = facts.grade(saved, limits, machine=True) or "info"  # they share the CPUs, and lose little by it
+        claims |= loaders.spread(native, saved - cost)
     return Diagnosis(
         variant=variant,
+        severity=severity,
         claim=Claim(cause, claims),
         params={
             "each": Ns(waited / facts.steps) if waited else None,
+            **_tried(tried),
             **params,
             "wanted": wants.wanted,
             "stopped": Ns((cost - waited) / facts.steps) if cost > waited else None,
@@ -268,7 +277,22 @@ def cpu_oversubscription(facts: Facts, limits: Limits) -> Outcome:
             **children.using_cpus(facts),
         },
         affected=facts.affected(cause),
+        saves=saves,
     )
+
+
+def _tried(tried: cpus.FewerThreads | None) -> Params:
+    if tried is None:
+        return {"few": None, "many_took": None, "few_took": None}
+    return {"few": Count(tried.threads), "many_took": Ns(tried.many_ns), "few_took": Ns(tried.few_ns)}
+
+
+def _saved_by_fewer(facts: Facts, tried: cpus.FewerThreads, waits: dict[Cell, int]) -> tuple[int, dict[Cell, int]]:
+    """What as many threads as CPUs save of forward and backward; and the time there in which threads computed, or spun
+    for each other."""
+    native = {(phase, "native"): facts.ledger.left((phase, "native")) for phase in ("forward", "backward")}
+    whole = sum(native.values()) + sum(ns for (phase, _), ns in waits.items() if phase in ("forward", "backward"))
+    return round(tried.saved * whole), native
 
 
 def _fewer(facts: Facts, wants: cpus.Demand) -> tuple[str, Params]:
