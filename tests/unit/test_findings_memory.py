@@ -159,7 +159,7 @@ CACHE = {"kind": "cache", "type": "lru_cache", "holds": "tensors", "text": "@lru
         (
             {"holds": "hooks", "type": "OrderedDict", "of": "", "name": "", "owner": "", "text": ""},
             "kept_hooks",
-            "a hook registered again and again keeps 2.0 MB a step: functions and what they hold",
+            "a hook that each step registers again keeps 2.0 MB a step: functions and what they hold",
             "handle.remove()",
         ),
         (

@@ -86,7 +86,7 @@ WRAPPER = "/x/site-packages/torch/optim/optimizer.py:520 Optimizer.profile_hook_
 @pytest.mark.parametrize(
     ("calls", "title"),
     [
-        ((WRAPPER,), "hooks of the optimizer's step"),
+        ((WRAPPER,), "optimizer step hooks"),
         (("/x/site-packages/lightning/loop.py:9 closure", STEP, WRAPPER), "within the optimizer's step"),
     ],
 )

@@ -196,7 +196,7 @@ def test_a_loss_in_pieces_is_a_warning_for_what_it_costs_in_backward(
         (f,) = run.findings
         text = " ".join(console.summary(run).split())
     assert (f.id, f.severity, f.where, f.saves_more) == ("TP310", severity, "train.py:4", severity == "warning")
-    assert ("saves 8.0 ms/step or more: compute it of the whole batch at once" in text) == f.saves_more, text
+    assert ("saves 8.0 ms/step or more: compute it on the whole batch at once" in text) == f.saves_more, text
     assert (f.variant == "loss_in_pieces") == f.saves_more
     assert not f.saves_more or f.params["ratio"] == pytest.approx(3.8)
 

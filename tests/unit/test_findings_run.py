@@ -123,7 +123,7 @@ def test_the_ends_of_a_stretch_are_where_its_cause_is(make: Make, slow: int, par
         file.step(compute=3.7 if step < 124 else 2.2, data_wait=280.0 if step < slow else 0.2)
     found = said(file)
     uneven = [f.title for f in found.findings if f.id == "TP401"]
-    assert [t.partition(" runs ")[0] for t in uneven] == ([part] if part else [])
+    assert [t.partition(" is ")[0] for t in uneven] == ([part] if part else [])
     assert ("is slow because of it" in found.verdict.text) == bool(part), found.verdict
     assert part in found.verdict.text
 

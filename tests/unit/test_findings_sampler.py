@@ -172,7 +172,7 @@ def test_a_sampler_that_reads_samples_is_to_read_them_once(make: Make) -> None:
 )
 def test_what_the_training_decides_is_not_to_be_drawn_at_once(make: Make, inner: str, training: str) -> None:
     fix = _sampler_fix(make(), inner, training=training)
-    assert "sample N batches at a time" in fix and "epoch" not in fix
+    assert "sample the indices of N batches at a time" in fix and "epoch" not in fix
 
 
 def test_any_other_sampler_is_to_draw_an_epoch_at_once(make: Make) -> None:

@@ -20,7 +20,7 @@ _FETCHED: Final = (
     "{spots.share} of {samples:stack sample|stack samples} in {spots.place}",
     "other threads of this process (torch's excluded) use at least {busy:.1f} CPUs",
     "{helpers.said}",
-    "meanwhile {beside.name} is in {beside.place} for {beside.share} of it[[; {beside.doubt}]]",
+    "meanwhile {beside.name} is in {beside.place} for {beside.share} of that time[[; {beside.doubt}]]",
 )
 _DISK: Final = (
     "meanwhile disk {disk} is busy {disk_busy} of the time, and reads {disk_moved}/s[[, {disk_own} of it for this run]]"
@@ -262,7 +262,7 @@ _NOT_DELIVERED: Final = Message(
     why="getting a ready batch of {name} from the queue is slow (large or many tensors)",
     evidence=(
         "{count:fetch|fetches} found a batch ready and still took {each} each (usual: 1 to 2 ms)",
-        "{gil} of {waited} is waiting for the GIL",
+        "{gil} of the {waited} is waiting for the GIL",
         "pin_memory={pinned}",
     ),
     fix="# return fewer, larger tensors per sample; collate each field into one tensor",
@@ -388,7 +388,7 @@ MESSAGES: Final[Messages] = {
     },
     "TP105": {"unpacking": _UNPACKING},
     "TP106": {
-        "by_scores": _SAMPLER.but(fix="# sample N batches at a time by the scores of {training}, in torch or NumPy"),
+        "by_scores": _SAMPLER.but(fix="# sample the indices of N batches at a time by the scores, in torch or NumPy"),
         "reading": _SAMPLER.but(
             why="the sampler reads data in {name}, on {thread}[[, and waits ({call})]]",
             fix="# once, before {training}, read what it selects by (length, label, size) into an array or file, and "

@@ -19,30 +19,30 @@ _IDLE: Final = Message(
     why="{thread_name} {doing}, with nothing queued meanwhile",
     evidence=(
         "{gpu} was idle {each} a step because of {cause}: {of_idle} of its idle time",
-        "{thread} spends {host} of each step's {step} in it",
+        "{thread} spends {host} of each step's {step} in {cause}",
         "{place_share} of its samples then are in {place}",
-        "also idle, per step: {others:,}",
+        "idle for other causes, per step: {others:,}",
     ),
     will_not_help="a faster GPU: it would idle longer",
 )
 # What the host does meanwhile, by cause, and what to do about it.
 _DOING: Final = {
-    "h2d_copy": ("copies to it", "copy from pinned memory, with non_blocking=True"),
+    "h2d_copy": ("copies data to the device", "copy from pinned memory, with non_blocking=True"),
     "launch": ("prepares its next kernels", "torch.compile(model), or larger batches"),
     "cuda_alloc": ("allocates memory", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-    "module_load": ("loads kernels", "fewer shapes; warm up before the run"),
+    "module_load": ("loads kernels", "use fewer shapes; warm up before the run"),
     "gil_wait": ("waits for the GIL", "find the thread that holds it: py-spy top --gil --pid PID"),
     "gc": ("collects garbage", "gc.freeze() after the model is built"),
     "checkpoint": ("writes a checkpoint", "write it from a thread"),
     "validation": ("validates", "validate less often"),
     "logging": ("writes its log", "log less often, or from a thread"),
-    "descheduled": ("waits for a CPU", "fewer threads or workers"),
-    "throttled": ("is throttled by its CPU quota", "a higher quota, or fewer threads"),
+    "descheduled": ("waits for a CPU", "use fewer threads or workers"),
+    "throttled": ("is throttled by its CPU quota", "raise the quota, or use fewer threads"),
     "blocked_io": (
         "is blocked (a lock, file, socket or sleep)",
         "[[{place} blocks: do that in another thread]][[!place?find where: py-spy dump --pid PID]]",
     ),
-    "python": ("runs Python", "less Python between launches, or torch.compile(model)"),
+    "python": ("runs Python", "run less Python between launches, or use torch.compile(model)"),
     "compute": ("computes on the CPU", "move that to the device, or to a worker"),
 }
 
@@ -69,7 +69,7 @@ _SYNC: Final = Message(
         "{syncs:synchronization} in {steps} steps, {rate} a step",
         "{small} copies of 16 bytes or less to the host, {small_rate} a step: scalars, from .item(), "
         "float(tensor), `if tensor` or nonzero()",
-        "{spots.share} of {spots.samples:sample} of it in {spots.place}",
+        "{spots.share} of its {spots.samples:sample} in {spots.place}",
     ),
     fix="# wait later, or not at all:\n"
     "copy = tensor.to('cpu', non_blocking=True); copied = torch.cuda.Event(); copied.record()\n"
@@ -327,10 +327,10 @@ MESSAGES: Final[Messages] = {
             evidence=(
                 "a kernel starts {ahead} after its launch (median): the host runs ahead",
                 "{full:launch|launches} waited for room in the queue",
-                "the host waits for it {waits} a step, which costs nothing",
+                "the host waits {waits} a step for it: that costs nothing, as the GPU is busy",
                 "costliest: {kernel}, {each} a step",
             ),
-            fix="# faster kernels: torch.compile(model), bfloat16, channels_last, a smaller model; or more GPUs",
+            fix="# make kernels faster: torch.compile(model), bfloat16, channels_last, a smaller model; or more GPUs",
             will_not_help="more DataLoader workers, fewer synchronizations, faster Python: the device does not wait",
         )
     },

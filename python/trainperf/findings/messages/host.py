@@ -13,7 +13,7 @@ _FRAMEWORK: Final = Message(
     title="Python overhead in PyTorch or the training framework is much of the step",
     why="modules[[!inference?, optimizer]] and training framework run Python between operations[[, mostly in {place}]]",
     evidence=(
-        "{each} of each step ({samples:sample})",
+        "{each} of each step is such Python ({samples:sample})",
         "{place_share} of it in {place_and_caller}",
         "{profiler} of it is torch.profiler's",
     ),
@@ -92,7 +92,7 @@ _METRICS: Final = (
 )
 _AVERAGES: Final = "computes an average of the weights"
 _AVERAGE: Final = (
-    "# by few operations on all parameters at once; or every N steps:\n"
+    "# use few operations on all parameters at once; or update it every N steps:\n"
     "AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))  # both of torch.optim.swa_utils"
 )
 
@@ -123,7 +123,9 @@ _PYTHON: Final = Message(
     fix="{fix}",
     will_not_help="[[gil?running it in a thread: its Python takes the GIL from {training}]][[!gil?a faster GPU]]",
 )
-_OF_A_LOSS: Final = "# a loss: of the whole batch at once, without a Python loop over samples, classes or pairs\n"
+_OF_A_LOSS: Final = (
+    "# a loss: compute it on the whole batch at once, without a Python loop over samples, classes or pairs\n"
+)
 _IF_LOSS: Final = f"[[loss?{_OF_A_LOSS}]]"
 _CONVERT: Final = "batch = torch.from_numpy(np.stack(rows))  # convert all rows at once, not one tensor per item\n"
 _IN_TENSORS: Final = "use a few tensor operations for it"
@@ -157,20 +159,20 @@ _BETWEEN_FIX: Final = (
     + "\n# for all weights: clip_grad_norm_, torch._foreach_lerp_ for an average of them"
 )
 _AFTER_FIX: Final = _SELDOM_OR.format("use fewer operations, in tensors")
-_WITHIN: Final = "the loop computes within the optimizer's step, beside forward and backward"
+_WITHIN: Final = "the loop computes within the optimizer's step, besides forward and backward"
 _BETWEEN: Final = "between the phases of {training}"
 _in_hooks = partial(
     _native,
-    fix="# in the hook: only every N calls; or take it off once it has seen enough:\nhandle.remove()",
+    fix="# compute only every N calls in the hook; or remove it once it has seen enough:\nhandle.remove()",
     will_not_help="more DataLoader workers",
 )
 _saves = partial(_native, where="that writes files", does="saves", will_not_help=_ON_THE_CPU)
 _FILES: Final = _native(
     "the loop works on files",
     "",
-    "# less often, in larger pieces, or from a thread: while the kernel works, Python runs on",
+    "# do it less often, in larger pieces, or from a thread: the kernel works without the GIL",
     does="works on files",
-    will_not_help="a faster disk: it is the kernel on the CPU; more DataLoader workers",
+    will_not_help="a faster disk: the time is the kernel's on the CPU; more DataLoader workers",
 )
 _beside_model = partial(_native, will_not_help="a faster model")
 _BESIDE_EVIDENCE: Final = f"{_EACH}[[!few? is]] in your functions that no module calls"
@@ -204,7 +206,7 @@ _DENORMALS: Final = Message(
         "about {model} of each step's {step} in the model's forward and backward",
         "about {optimizer} of each step's {step} in the optimizer",
     ),
-    fix=f"{_FLUSH}\n# or scale the data: no number that counts is so small",
+    fix=f"{_FLUSH}\n# or scale the data: numbers this small rarely matter",
     will_not_help="more threads; a fused optimizer; DataLoader workers",
 )
 
@@ -282,7 +284,7 @@ MESSAGES: Final[Messages] = {
         "zero_grad": Message(
             title="zero_grad(set_to_none=False) fills all gradients with zeros",
             why="[[{place} keeps]][[!place?the loop keeps]] gradients: they are filled with zeros, then added to",
-            evidence=(_LOWER_BOUND, "what backward takes to add to them is not in this cost"),
+            evidence=(_LOWER_BOUND, "the time that backward takes to add to them is not included"),
             fix="optimizer.zero_grad()  # set_to_none=True: gradients are None until the next backward",
             will_not_help="more DataLoader workers; a fused optimizer",
         ),
@@ -297,7 +299,7 @@ MESSAGES: Final[Messages] = {
         "data_parallel": Message(
             title="DataParallel copies the model and scatters the batch in each step",
             why="[[{place} calls]][[!place?the loop calls]] DataParallel, which drives all GPUs from one process",
-            evidence=(_LOWER_BOUND, "GIL contention of its threads, and its part of backward, are not in this cost"),
+            evidence=(_LOWER_BOUND, "GIL contention of its threads, and its part of backward, are not included"),
             fix="model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local_rank])\n"
             "# torchrun --nproc-per-node=gpu train.py",
             will_not_help="more GPUs in one process; more DataLoader workers",
@@ -305,7 +307,7 @@ MESSAGES: Final[Messages] = {
         "torch_logs": Message(
             title="PyTorch's compiler logs while steps run",
             why="{names} set: the compiler writes what it does",
-            evidence=(_LOWER_BOUND, "what it takes to make the texts of graphs is not in this cost"),
+            evidence=(_LOWER_BOUND, "formatting graphs as text is not included"),
             fix="unset TORCH_LOGS TORCH_TRACE TORCH_COMPILE_DEBUG",
             will_not_help="a faster disk",
         ),
@@ -317,7 +319,7 @@ MESSAGES: Final[Messages] = {
         "average": _PYTHON.but(why=f"{{thread_name}} {_AVERAGES} in {{place}}", fix=_AVERAGE),
         "rewrites": _PYTHON.but(why="{thread_name} rewrites a whole file in {place}", fix=_APPEND),
         "text": _PYTHON.but(
-            why="{thread_name} makes the text of tensors (print, repr) for {line}",
+            why="{thread_name} formats tensors as text (print, repr) for {line}",
             fix="# print [[!rare?every N steps, or ]]less than the tensor: loss.item(), x.shape"
             "[[!rare?\nif step % 50 == 0: print(...)]]",
         ),
@@ -336,8 +338,8 @@ MESSAGES: Final[Messages] = {
             evidence=(
                 f"{_FOR} {{thread}} [[gil?holds the GIL]][[!gil?runs]] on the CPU",
                 *_PYTHON.evidence[1:3],
-                "below that line no Python function runs: it is the line's own Python, or what it frees or calls in C; "
-                "a batch that a worker made is unmapped where its last name goes",
+                "that line calls no Python function: the time is its own Python's, or of what it frees or calls in C; "
+                "a worker's batch is unmapped where its last reference goes",
                 *_PYTHON.evidence[3:],
             ),
         ),
@@ -365,7 +367,7 @@ MESSAGES: Final[Messages] = {
         ),
         "saves": _saves(
             "the loop saves files",
-            fix="# save less often, uncompressed where it compresses, or from a thread, of a copy",
+            fix="# save less often, without compression, or from a thread, of a copy",
         ),
         "saves_log": _saves(
             "the loop writes its log",
@@ -373,7 +375,7 @@ MESSAGES: Final[Messages] = {
         ),
         "files": _FILES.but(
             evidence=(
-                f"{_EACH}[[!few? is]] native code of system calls such as {{call}}: the kernel's",
+                f"{_EACH}[[!few? is]] the kernel's, in system calls such as {{call}}",
                 *_FILES.evidence[1:],
             )
         ),
@@ -381,31 +383,29 @@ MESSAGES: Final[Messages] = {
         "average": _native(f"the loop {_AVERAGES}", "of an average of the weights", _AVERAGE, _AVERAGES),
         "hooks": _in_hooks("the loop computes in forward hooks", "of hooks that modules call"),
         "backward_hooks": _in_hooks(
-            "the loop computes in hooks of the backward", "of hooks that autograd calls with a gradient"
+            "the loop computes in backward hooks", "of hooks that autograd calls with a gradient"
         ),
-        "step_hooks": _in_hooks(
-            "the loop computes in hooks of the optimizer's step", "of hooks that the optimizer calls"
-        ),
+        "step_hooks": _in_hooks("the loop computes in optimizer step hooks", "of hooks that the optimizer calls"),
         "closure": _native(
             _WITHIN,
             "in the closure that the optimizer's step calls",
             _SELDOM_OR.format("do it once, outside of the closure"),
         ),
         "lightnings_closure": _native(
-            _WITHIN, "in what Lightning calls within the optimizer's step: hooks", _BETWEEN_FIX
+            _WITHIN, "in hooks that Lightning calls within the optimizer's step", _BETWEEN_FIX
         ),
         "after_the_model": _native(
             "the loop computes between the model and the backward",
             "between the model and the backward",
             _AFTER_FIX,
-            will_not_help="a faster model; more DataLoader workers: it is of what the model has computed",
+            will_not_help="a faster model; more DataLoader workers: it needs the model's output",
         ),
         "after_the_call": _native(_EXTRA, "after the model is called", _BETWEEN_FIX),
         "between_calls": _native(
             "the loop computes between its calls of the model",
             "between calls of the model",
             _AFTER_FIX,
-            will_not_help="a faster model; more DataLoader workers, where it is of what the model has computed",
+            will_not_help="a faster model; more DataLoader workers, where it needs the model's output",
         ),
         "before_the_model": _beside_model(
             "the loop computes before it calls the model",
@@ -424,21 +424,21 @@ MESSAGES: Final[Messages] = {
         # What is done in few steps, such as once an epoch, is rare already.
         "rarely": _native(_EXTRA, _BETWEEN, "# do it faster, once before the loop, or in a thread or another process"),
         "in_the_model": Message(
-            title="the model[[!inference? or its loss]] computes in NumPy or its like",
+            title="the model[[!inference? or its loss]] computes in NumPy or a similar library",
             why=_BESIDE.why,
-            evidence=(f"{_EACH}[[!few? is]] in such libraries' code, which no gradient goes through by itself", _SPOTS),
-            fix="[[{fused}]][[!fused?# by operations of PyTorch; or, where it needs the batch alone, in "
+            evidence=(f"{_EACH}[[!few? is]] in such a library, which no gradient goes through by itself", _SPOTS),
+            fix="[[{fused}]][[!fused?# use PyTorch operations; or, if it needs the batch alone, compute it in "
             "Dataset.__getitem__, by workers or once beforehand]]",
             will_not_help="a faster GPU: it runs on the CPU, in each call of the model",
         ),
         "own_operation": Message(
-            title="a torch.autograd.Function of the program takes much of the step",
+            title="your own torch.autograd.Function takes much of the step",
             why=_BESIDE.why,
             evidence=(
                 f"{_EACH}[[!few? is]] native code in the forward or backward of a torch.autograd.Function",
                 "{python} of it is Python in the same functions",
                 _SPOTS,
-                "NumPy, and a loop over parts of a tensor, can be replaced; few operations on whole tensors are what "
+                "NumPy and loops over parts of a tensor can be replaced; a few operations on whole tensors may be what "
                 "the model needs",
             ),
             fix="[[{fused}]][[!fused?# use a few PyTorch operations on whole tensors instead of NumPy or a loop\n"
@@ -459,10 +459,10 @@ MESSAGES: Final[Messages] = {
             title="the loop computes outside of any module, in operations that make backward long",
             evidence=(
                 *_BESIDE.evidence[:2],
-                "backward takes {ratio:.1f} times as long as forward, of a model and its loss one to two: it goes back "
-                "through each of these operations",
+                "backward takes {ratio:.1f} times as long as forward (usual: 1 to 2 times): it goes back through each "
+                "of these operations",
             ),
-            fix="[[{fused}]][[!fused?# compute it of the whole batch at once: no Python loop over samples, classes or "
+            fix="[[{fused}]][[!fused?# compute it on the whole batch at once: no Python loop over samples, classes or "
             "pairs\n# where no gradient is needed: with torch.no_grad(), every N steps]]",
             will_not_help="a faster model; DataLoader workers",
         ),
@@ -478,9 +478,9 @@ TEXTS: Final = {
     "optimizer_as_it_is": "# a larger batch, or gradient accumulation: fewer optimizer steps",
     "optimizer_unknown": "# pass fused=True (Adam, AdamW, SGD) or foreach=True to the optimizer; or use a larger batch",
     "forward_outside": "no backward follows it",
-    "forward_untrained": "counted as forward, {times:.1f} times as long as all of backward, which covers little of it",
-    "forward_in_few": "in {few} of {steps} steps, {longer} each, forward is longer by so much than in most, and "
-    "backward is not",
+    "forward_untrained": "they count as forward, which takes {times:.1f} times as long as backward: little of it is "
+    "trained",
+    "forward_in_few": "in {few} of {steps} steps forward takes {longer} more than in most steps, and backward does not",
     "later_backward": "a forward whose backward comes after the next fetch of a batch would look the same",
     "off_settrace": "sys.settrace(None)  # run without the debugger or coverage that set it",
     "off_monitoring": "sys.monitoring.free_tool_id(id)  # run without the tool that registered",
@@ -496,9 +496,9 @@ TEXTS: Final = {
     "setting_unseen": "the run file does not say: an older trainperf, or torch was not imported",
     "setting_unseen_in_traces": "a trace does not say",
     "setting_try": "trainperf try --change {change} --",
-    "setting_slows_python": "it slows down what runs in Python, which takes that long in all",
-    "setting_slows_collections": "it slows down garbage collections, which take that long in all",
-    "setting_slows_kernels": "kernels that memory bounds lose less by a lower clock",
+    "setting_slows_python": "an upper bound: all the time of Python code, which it slows down",
+    "setting_slows_collections": "an upper bound: all the time of garbage collections, which it slows down",
+    "setting_slows_kernels": "an upper bound: memory-bound kernels lose less at a lower clock",
     "setting_anomaly": "autograd anomaly detection",
     "setting_anomaly_why": "on for {percent}% of the time: too few samples for its cost",
     "setting_anomaly_fix": "torch.autograd.set_detect_anomaly(False)",
@@ -607,9 +607,9 @@ TEXTS: Final = {
     "fewer_copies": "# copy [[!rare?every N steps, or ]]only what is to be kept[[!rare?:\nif step % 50 == 0: ...]]",
     "in_optimizer": "# update all parameters by a few tensor operations (torch._foreach_add_), or by torch.optim",
     "in_backward": f"# {_IN_TENSORS}: it is a part of every backward",
-    "in_hook": "# in the hook: by a few tensor operations and only every N calls; or take it off: handle.remove()",
+    "in_hook": "# in the hook, use a few tensor operations, only every N calls; or remove it: handle.remove()",
     "in_model": f"# {_IN_TENSORS}, or once and not in each call of the model",
-    "if_it_frees": "# if it frees a batch that a worker made (del, the next one takes its name): smaller samples, such "
+    "if_it_frees": "# if it frees a worker's batch (del, or the next one takes its name): make samples smaller, such "
     "as uint8\n# else do it in tensors, every N steps, or in a DataLoader worker",
     "now_and_then": f"{_IF_LOSS}# do it faster (in tensors, or NumPy), once before the loop, or in another process",
     "of_batch": f"{_IF_LOSS}{{batch}}\n# what has to be done here: on the whole batch at once, in tensors",

@@ -39,7 +39,7 @@ _CHILDREN: Final = _UNCLEAR.but(
 _BOTH: Final = _UNCLEAR.but(
     title="{thread} waits for a CPU: its {named: and } and other processes compete",
     brief="its {named: and } and other processes compete",
-    why="of {cpus:usable CPU} {used:, }, other processes {others:.1f}[[elsewhere? or more]]",
+    why="of {cpus:usable CPU}, {used:, }, other processes {others:.1f}[[elsewhere? or more]]",
     fix="# stop the others, or run them at another time",
     will_not_help=_COMPETE,
 )
@@ -51,7 +51,7 @@ _OWN: Final = _UNCLEAR.but(
     "top -H -p PID  # lists them",
     will_not_help=_COMPETE,
 )
-_HOLDS: Final = "; most of their Python is {holder}[[ in {place}]], which holds the GIL {gil} of the time"
+_HOLDS: Final = "; most of their Python runs in {holder}[[, in {place}]], which holds the GIL {gil} of the time"
 
 _OVER: Final = Message(
     title="CPU oversubscription: {wanted} threads and processes on {have}",
@@ -261,7 +261,7 @@ MESSAGES: Final[Messages] = {
             fix="@functools.lru_cache(maxsize=128)  # of {function}; the least recently used are forgotten"
         ),
         "kept_array": _KEEPS.but(
-            fix="# keep a sum or a count in its place, or write it to a file in parts: {own} is copied in each step"
+            fix="# keep a sum or a count instead, or write it to a file in parts: {own} is copied in each step"
         ),
         "kept_elements": _KEEPS.but(
             fix="# write to a file what is not needed again, and clear {own}; or keep the last ones alone:\n"
@@ -373,7 +373,7 @@ TEXTS: Final = {
     "grows_early": "{readings} readings in {steps:step}: so early it may be the allocator settling",
     "keeps_line": "`{text}`",
     "keeps_cache": "the lru_cache of `{function}`",
-    "keeps_hooks": "a hook registered again and again",
+    "keeps_hooks": "a hook that each step registers again",
     "keeps_local": "`{name}` ({type} in {owner})",
     "keeps_global": "`{name}` (global {type})",
     "keeps_attribute": "`{name}` of {owner} ({type})",
@@ -398,6 +398,6 @@ UNSURE: Final[Doubts] = {
     "heap_no_cost": "what a page fault costs could not be measured",
     "heap_no_faults": "the kernel reported no page faults of the training thread",
     "heap_few_seconds": "{seconds:second} of page faults after the first are too few: run longer",
-    "heap_not_returned": "{faults:page fault} a step, but memory was not seen to go back to the kernel: mapped files, "
+    "heap_not_returned": "{faults:page fault} a step, but memory was not seen to return to the OS: mapped files, "
     "shared batches or a fork may be why",
 }

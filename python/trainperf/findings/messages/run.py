@@ -14,7 +14,7 @@ APPEND: Final = (
 )
 
 _UNEVEN: Final = Message(
-    title="{part} runs {ratio:.1f} times slower than the rest[[mostly?, because of {cause}]]"
+    title="{part} is {ratio:.1f} times slower than the rest[[mostly?, because of {cause}]]"
     "[[!mostly?; {cause} is {share} of the difference]]",
     why="in steps {first} to {last} {cause}[[ (for {holder} in {place})]] takes {cause_inside} a step, "
     "elsewhere {cause_outside}",
@@ -60,8 +60,8 @@ _COMPILED: Final = Message(
     title="torch.compile warmed up",
     why="compiling took {total} in {compiled} of {steps} steps",
     evidence=(
-        "{total} of compiling in {compiled} of {steps} steps, {share} of step time",
-        "first in step {first}",
+        "{total} of compiling in {compiled} of {steps} steps: {share} of step time",
+        "first compiled in step {first}",
         "recompiled later: {late_ns} in {listed}",
         "compiling steps are excluded from the median",
     ),

@@ -116,10 +116,12 @@ MESSAGES: Final[Messages] = {
     "TP701": {
         "less": _CALLBACK,
         "progress_bar": _CALLBACK.but(fix="{part}(refresh_rate=50)  # draw the bar less often"),
-        "method": _CALLBACK.but(fix=f"# do less there, more rarely, or {_BESIDE}"),
+        "method": _CALLBACK.but(fix=f"# do less there, do it more rarely, or {_BESIDE}"),
         "frameworks": _CALLBACK.but(fix=f"# {{part}} is {_OWN}"),
         "inherited": _CALLBACK.but(fix=f"# what {{part}} inherits is {_OWN}"),
-        "few_calls": _CALLBACK.but(fix=f"# its rare slow calls: do that work less often, do less, or {_BESIDE}"),
+        "few_calls": _CALLBACK.but(
+            fix=f"# do the work of its rare slow calls less often, do less of it, or do it {_BESIDE}"
+        ),
         "every_n": _CALLBACK.but(
             fix=f"# do it every {{every}} {{unit}}, or {_BESIDE}\nif {{counter}} % {{every}}: return"
         ),

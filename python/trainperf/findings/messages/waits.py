@@ -178,6 +178,9 @@ _VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
         "into a thread",
     ),
 }
+_KNOWN_WAITS: Final = {
+    *_FOR_OTHERS, "background_loader", "queue_at_times", "collective", "ranks", "even_ranks", "late_ranks",
+}  # fmt: skip
 # What looks without waiting, of what may wait with a timeout.
 _LOOKS: Final = {
     "lock": "acquire(blocking=False)",
@@ -191,17 +194,17 @@ _LOOKS: Final = {
 
 def _message(variant: str, does: str, fix: str, will_not_help: str = "a faster GPU: {thread} waits") -> Message:
     look = f"[[timed?# if its timeout ends the wait: set a shorter one, or check by {_LOOKS.get(variant)} and go on\n]]"
-    call = "" if variant in _FOR_OTHERS else "[[ ({call})]]"  # "futex" says less than what it waits for
+    call = "" if variant in _KNOWN_WAITS else "[[ ({call})]]"  # "futex" says less than what it waits for
     return Message(
         title=f"{{thread}} {does}",
         why=f"[[{{awaited}} is in {{awaited_at}} while ]]{{thread_name}} {does}{call}"
-        "[[ for {share} of it]][[ in {place}]][[; its place is not known: {unseen}]][[; {computing}]]",
+        "[[, {share} of that time]][[ in {place}]][[; its place is not known: {unseen}]][[; {computing}]]",
         evidence=(
             "!few?it is asleep {each} of each step's {step}, not waiting for the GIL",
             "it is asleep in {few} of {steps} steps, {few_each} each, not waiting for the GIL",
             "{spots.share} of {samples:sample} in {spots.place}",
             "{dataset}[[ ({dataset_at})]] takes {batch} for a batch, in a thread",
-            "meanwhile {beside.name} is in {beside.place} for {beside.share} of it[[; {beside.doubt}]]",
+            "meanwhile {beside.name} is in {beside.place} for {beside.share} of that time[[; {beside.doubt}]]",
             "{helpers.said}",
             "{load}; {room}",
             "{gradients} of gradients[[, and {buffers} of buffers broadcast before each forward]]: {rate}/s if every "
