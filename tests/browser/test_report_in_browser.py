@@ -222,6 +222,16 @@ def test_fits_its_window(browser: Any, pages: dict[str, str], width: int) -> Non
     window.context.close()
 
 
+def test_a_table_that_goes_on_sideways_has_shaded_edges(browser: Any, pages: dict[str, str]) -> None:
+    """Two covers go with what is scrolled, so that the shades below show where there is more."""
+    window = opened(browser, pages["rich"], width=390, script=True)
+    host = window.locator("#host .scroll")
+    assert host.evaluate("e => e.scrollWidth > e.clientWidth")
+    style = host.evaluate("e => [getComputedStyle(e).backgroundAttachment, getComputedStyle(e).backgroundImage]")
+    assert style[0] == "local, local, scroll, scroll" and style[1].count("linear-gradient") == 4
+    window.context.close()
+
+
 def test_dark_is_dark(browser: Any, pages: dict[str, str]) -> None:
     colours = []
     for dark in (False, True):

@@ -319,9 +319,9 @@ def test_processes_of_other_sessions_are_ended_too(folder: Path, tmp_path: Path)
         ("print(1)", "no training step was seen"),
         (
             "x = input()",
-            "the script fails by itself: EOFError: EOF when reading a line (train.py:1) (a trial has no stdin: ",
+            "the script fails without a change: EOFError: EOF when reading a line (train.py:1) (a trial has no stdin: ",
         ),
-        ("import sys; sys.exit('no data here')", "the script fails by itself: it left with no data here"),
+        ("import sys; sys.exit('no data here')", "the script fails without a change: it left with no data here"),
     ],
 )
 def test_a_script_that_cannot_be_tried_is_one_line(folder: Path, tmp_path: Path, program: str, said: str) -> None:

@@ -126,7 +126,7 @@ def test_other_values_without_random_numbers_are_another_training() -> None:
     mine = record(losses=noisy(1), draws=False)
     assert compare([mine], record(**other)).kind == "more"
     found = compare([mine, mine], record(**other))
-    assert found.kind == "other" and found.reason.startswith("batch 2 of epoch 1 has other values, and no random")
+    assert found.kind == "other" and found.reason.startswith("batch 2 of epoch 1 differs, though no random")
     # They differ by rounding; are not weighed; by themselves; random numbers are drawn, or that was not seen.
     weights = [[((100 + i) * (1 + 1e-6), 100 + i), (1e9, 1e9)] for i in range(40)]
     assert compare([mine, mine], record(**other, weights=weights)).kind == "more"

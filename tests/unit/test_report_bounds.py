@@ -71,7 +71,7 @@ def many_pieces(file: RunFile) -> None:
             many_rows,
             ["and 1,480 more notes.", "and 1,465 more.", ">and 4,960 more.", "what1032 and 4,960 more."],
         ),
-        (many_devices, ["and 184 more devices", "and 970 more sorts."]),
+        (many_devices, ["and 184 more devices", "and 970 more kinds."]),
         (many_pieces, ["and 32 more devices."]),
     ],
 )

@@ -23,10 +23,10 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "": 1}
 
 def add_options(parser: argparse.ArgumentParser, name: str, *, budget_s: float, page: str = "prove") -> None:
     parser.usage = f"trainperf {name} [options] -- [python] (SCRIPT | -m MODULE) ..."
-    why = f"at most: 90s, 10m (default {budget_s / 60:g}m)"
+    why = f"take at most this long: 90s, 10m (default {budget_s / 60:g}m)"
     parser.add_argument("--budget", metavar="TIME", type=duration, default=budget_s, help=why)
     writes = parser.add_mutually_exclusive_group()
-    why = "do not run where what trials write cannot be discarded"
+    why = "refuse to run where what trials write cannot be discarded"
     writes.add_argument("--sandbox", action="store_true", help=why)
     why = "let trials write the files that the script writes"
     writes.add_argument("--allow-writes", action="store_true", help=why)

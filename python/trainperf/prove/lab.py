@@ -106,7 +106,7 @@ def _run(prover: Prover, first: First, run: Run, trials: list[Trial], counts: st
     elif trial.record["unproven"]:
         run.problem = "; ".join(why.partition(": ")[2] for why in trial.record["unproven"])
     elif not measure.rate(trial.record, first.plan):
-        run.problem = "it ended before as many steps"
+        run.problem = "it ended after fewer steps"
     else:
         trials.append(trial)
     said = run.problem or f"{measure.rate(trial.record, first.plan):.0f} {counts}/s"

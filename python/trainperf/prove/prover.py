@@ -118,7 +118,7 @@ class Prover:
                 f"longer --budget, or the script less to do first{others}"
             )
         if not trial.finished:
-            raise TrainperfError(f"the script fails by itself: {trial.error}{_hint(trial.error)}")
+            raise TrainperfError(f"the script fails without a change: {trial.error}{_hint(trial.error)}")
         plan = measure.plan(trial.record, ended_itself=trial.ended == "script")
         self.trials.may_fork = not trial.record["set_before_torch"]
         with trainperf.open(trial.run_file) as run:
@@ -156,7 +156,7 @@ class Prover:
         if self.trials.sandboxed:
             self.say(f"what trials write in {', '.join(self.trials.sandboxed)} is discarded")
         if not first.trial.record["script_seeds"]:
-            self.say("the script sets no seed: trials set it, the same in each")
+            self.say("the script sets no seed: all trials use the same one")
 
     def prove(self, change: Change, first: First, *, base: Change = _NOTHING, until: float, alpha: float) -> Outcome:
         """`base`: what is on in both sides of each pair. `until`: no pair begins that ends later."""
@@ -270,7 +270,7 @@ class Prover:
             raise _Refuted("not_applied", "; ".join(trial.record["unproven"]))
         same = self._same(trial, change, asked, plan)
         if measure.rate(trial.record, plan) <= 0:
-            raise _Refuted("changes_results", "it ends before as many steps")
+            raise _Refuted("changes_results", "it ends after fewer steps")
         return trial, same
 
     def _in_turns(self, change: Change, first: First, *, until: float, alpha: float) -> Outcome | None:

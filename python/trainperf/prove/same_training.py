@@ -24,8 +24,8 @@ _LEAST = 1e-3  # of a figure: less is no difference
 _ROUNDED = 1e-4  # of a tensor's values
 
 _DEPENDS = (
-    "batch {batch} of epoch {epoch} has other values, and no random numbers are drawn for it: its samples depend on "
-    "earlier ones, or on what the loop sets, which workers do not see"
+    "batch {batch} of epoch {epoch} differs, though no random numbers are drawn for it: its samples depend on earlier "
+    "ones, or on what the loop sets, which workers do not see"
 )
 
 # same: to the bit. rounding: but for last bits. alike: within the baselines' spread. other: another training.
@@ -98,7 +98,7 @@ def _samples(baselines: Sequence[Record], trial: Record) -> str:
     if any(_sequence_differs(first, b, key) is not None for b in baselines[1:]):
         # It is another in each run: nothing can be asked of the order.
         if stream and _workers(trial) > 1 and _workers(trial) != _workers(first):
-            return "its stream gives other samples in each run, so nothing tells whether workers divide it"
+            return "its stream gives different samples in each run: whether workers divide it cannot be told"
         return ""
     at = _sequence_differs(first, trial, key)
     if at is None:
@@ -135,7 +135,7 @@ def _near(a: Sequence[float], b: Sequence[float]) -> Sameness:
             return Sameness(
                 "other", f"the loss of step {step} is {y:.6g}, and {x:.6g} without the change: more than rounding"
             )
-    return Sameness("rounding", "sums are taken in another order: losses differ in their last digits")
+    return Sameness("rounding", "losses differ in their last digits alone: sums are taken in another order")
 
 
 def _by_spread(baselines: Sequence[Record], trial: Record, why: str) -> Sameness:

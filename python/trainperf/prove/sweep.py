@@ -100,7 +100,7 @@ def sweep(prover: Prover, *, data_only: bool = False) -> Sweep:
     """Raises TrainperfError where the script cannot be tried, or has no DataLoader."""
     first = prover.watch(_WATCH_S, turns={"policy": {"floor": True}, "epochs": {}})
     if first.trial.loader is None:
-        raise TrainperfError("this training reads no DataLoader: there is nothing to sweep")
+        raise TrainperfError("this training uses no DataLoader: there is nothing to sweep")
     prover.say(first.verdict)
     run = _Sweeping(prover, first)
     try:
@@ -296,7 +296,7 @@ class _Sweeping:
             return
         point.measured_ms = self._ms(trial) or None
         if point.measured_ms is None:
-            point.problem = "it ends before as many steps"
+            point.problem = "it ends after fewer steps"
             return
         self._say(point)
 

@@ -273,7 +273,7 @@ class Trials:
         full = _free_bytes(self._folder) < _FULL  # while what the script wrote is there
         shutil.rmtree(scratch, ignore_errors=True)
         if hung:
-            trial = Trial("hung", f"no end after {took:.0f} s", seconds=took, started=started)
+            trial = Trial("hung", f"it had not ended after {took:.0f} s", seconds=took, started=started)
         else:
             trial = self._seen(stem, code, took)
         if full and trial.ended in ("hung", "error"):

@@ -18,5 +18,5 @@ def lines(found: Lab, *, width: int = 80) -> list[Line]:
     if found.sentence:
         result += block("So", found.sentence, width, 6, "bold")
     if found.interrupted:
-        result += block("Note", "interrupted: what stands above was found before", width, 2)
+        result += block("Note", "interrupted: what stands above was found until then", width, 2)
     return result

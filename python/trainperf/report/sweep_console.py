@@ -28,5 +28,5 @@ def lines(found: Sweep, *, patch: str, width: int = 80) -> list[Line]:
     elif found.reason:
         result += block("Found", found.reason, width, 2)
     if found.interrupted:
-        result += block("Note", "interrupted: what stands above was found before", width, 2)
+        result += block("Note", "interrupted: what stands above was found until then", width, 2)
     return result + patch_lines(patch, width)

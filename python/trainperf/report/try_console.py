@@ -41,7 +41,7 @@ def lines(result: Result, *, patch: str, width: int = 80) -> list[Line]:
     if result.interrupted:
         found += block(
             "Note",
-            "interrupted: what stands above was decided before, and a change that was being tried is not"
+            "interrupted: the changes above were decided, the one that was being tried was not"
             if result.outcomes
             else "interrupted before any change was decided: run it again, or give a shorter --budget",
             width,

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 # Counters of Run.machine: the name, what it is, its unit, and how much of the counter a second is 1 of that.
 _COUNTERS: Final = {
-    "disk_busy_ns": ("disk", "time in which it had work", "%", 1e7),
-    "disk_read_bytes": ("read from", "by anybody", "MB/s", 1e6),
-    "disk_written_bytes": ("written to", "by anybody", "MB/s", 1e6),
+    "disk_busy_ns": ("disk", "share of the time in which it was busy", "%", 1e7),
+    "disk_read_bytes": ("read from", "by all programs", "MB/s", 1e6),
+    "disk_written_bytes": ("written to", "by all programs", "MB/s", 1e6),
     "own_read_bytes": ("own reads", "from storage, of this process and its workers", "MB/s", 1e6),
     "own_written_bytes": ("own writes", "to storage, of this process and its workers", "MB/s", 1e6),
     "own_net_received_bytes": (
@@ -34,21 +34,21 @@ _COUNTERS: Final = {
         1e6,
     ),
     "own_net_sent_bytes": ("own sent", "by TCP, of this process and its workers, at least", "MB/s", 1e6),
-    "net_received_bytes": ("received by", "network, of all programs", "MB/s", 1e6),
-    "net_sent_bytes": ("sent by", "network, of all programs", "MB/s", 1e6),
+    "net_received_bytes": ("received by", "network, by all programs", "MB/s", 1e6),
+    "net_sent_bytes": ("sent by", "network, by all programs", "MB/s", 1e6),
     "psi_cpu_ns": ("CPU pressure", "time in which some task of the machine waited for a CPU", "%", 1e7),
     "psi_io_ns": ("IO pressure", "time in which some task of the machine waited for storage", "%", 1e7),
     "psi_memory_ns": ("memory pressure", "time in which some task of the machine waited for memory", "%", 1e7),
-    "major_faults": ("major faults", "pages that were read from storage, of all programs", "/s", 1.0),
-    "swapped_in_bytes": ("swapped in", "by anybody", "MB/s", 1e6),
-    "swapped_out_bytes": ("swapped out", "by anybody", "MB/s", 1e6),
+    "major_faults": ("major faults", "pages read from storage, by all programs", "/s", 1.0),
+    "swapped_in_bytes": ("swapped in", "by all programs", "MB/s", 1e6),
+    "swapped_out_bytes": ("swapped out", "by all programs", "MB/s", 1e6),
 }
 # Likewise of those that are no counters: as they are at a reading.
 _GAUGES: Final = {
-    "gpu_busy_percent": ("busy", "NVML: time in which some kernel of anybody ran", "%", 1.0),
+    "gpu_busy_percent": ("busy", "NVML: time in which a kernel of any program ran", "%", 1.0),
     "gpu_sm_mhz": ("clock", "of its multiprocessors", "MHz", 1.0),
     "gpu_power_mw": ("power", "drawn", "W", 1e3),
-    "gpu_memory_bytes": ("memory", "used by anybody", "GB", 1e9),
+    "gpu_memory_bytes": ("memory", "used by all programs", "GB", 1e9),
     "gpu_celsius": ("heat", "", "C", 1.0),
 }
 _TOPS: Final = {"gpu_sm_mhz": "gpu_sm_max_mhz", "gpu_power_mw": "gpu_power_limit_mw"}
@@ -113,7 +113,7 @@ def host(run: Run) -> Host:
     all_cpus = max((b + i for b, i in zip(busy, idle, strict=True)), default=0.0)
     series = [
         _series("this process", "CPUs that it used, all threads", "CPUs", process, all_cpus),
-        _series("the machine", "CPUs in use by anybody", "CPUs", busy, all_cpus),
+        _series("the machine", "CPUs in use by all programs", "CPUs", busy, all_cpus),
         _series("memory", "resident, of this process", "GB", [r.rss_bytes / 1e9 for r in readings]),
         _series("threads", "of this process", "", [float(r.threads) for r in readings]),
         _series(
@@ -174,7 +174,9 @@ def _cpus(run: Run, lane: CpuLane) -> tuple[str, list[Series]]:
     means, full = busy.mean(axis=1), busy >= _FULL
     busiest = int(means.argmax())
     series = [
-        _series("busiest CPU", f"CPU {numbers[busiest]}, in use by anybody", "%", (100 * busy[busiest]).tolist(), 100),
+        _series(
+            "busiest CPU", f"CPU {numbers[busiest]}, in use by all programs", "%", (100 * busy[busiest]).tolist(), 100
+        ),
         _series(
             "CPUs in full use", f"of {len(numbers)} that this run may use", "", full.sum(axis=0).tolist(), len(numbers)
         ),
