@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from runfiles import RunFile
+from trainperf.findings.facts import Facts
 from trainperf.findings.messages import UNSURE
 from trainperf.findings.model import Finding
+from trainperf.findings.rules.settings import Checked, check
 from trainperf.runfile import schema
 from verdicts import Make, abstained, loud, only, unsure
 
@@ -196,3 +198,15 @@ def found_in(path: Path) -> tuple[list[Finding], dict[str, str]]:
 def test_an_older_file_opens_and_has_none(make: Make) -> None:
     findings, why = found_in(older(churning(make()).build()))
     assert not findings and why["TP603"] == UNSURE["heap_old_file"]
+
+
+def test_check_prices_it_where_another_finding_has_its_time(make: Make) -> None:
+    def row(file: RunFile) -> Checked:
+        with file.open() as run:
+            return next(c for c in check(Facts(run), [], []) if c.id == "malloc")
+
+    found = row(churning(make()))
+    assert (found.state, found.cost_is, found.finding) == ("costs", "about", "")
+    assert found.cost_ns == pytest.approx(FAULTS * FAULT_NS * SECONDS * 1000 / STEP_MS, rel=0.01)
+    assert "MALLOC_TOP_PAD_=67108864" in found.fix
+    assert row(churning(make(), faults=100)).state == "fine"

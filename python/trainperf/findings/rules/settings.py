@@ -32,6 +32,7 @@ from trainperf.findings.model import (
 )
 from trainperf.findings.places import NOTHING, Part, total
 from trainperf.findings.rule import PURE_LOSS, WARNS, rule
+from trainperf.findings.rules.growth import heap_churn
 from trainperf.findings.text import Bytes, Count, Names, Ns, Share
 from trainperf.findings.thresholds import limit
 from trainperf.runfile.schema import described
@@ -63,6 +64,7 @@ class Slowed:
 
     ns: Callable[[Facts], int]  # of the whole run; 0: not known
     why: str
+    saving: Saving = "up to"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ def _by_itself(facts: Facts, row: Setting, seen: Seen | None, teller: Finding | 
         return replace(found, cost_ns=cost.ns, cost_is="at least")
     most_ns = row.slows.ns(facts) if row.slows is not None and facts.steps else 0
     if row.slows is not None and most_ns:
-        return replace(found, cost_ns=most_ns, why=TEXTS[row.slows.why], prove=prove)
+        slows = row.slows
+        return replace(found, cost_ns=most_ns, cost_is=slows.saving, why=TEXTS[slows.why], prove=prove)
     return replace(found, state="risk" if row.risk else "unpriced", why=text("_why") or why, prove=prove)
 
 
@@ -236,6 +239,16 @@ def _denormals(facts: Facts) -> Seen | None:
     return None if (found := Denormals.read(facts)) is None else Seen(found.slow)
 
 
+def _malloc(facts: Facts) -> Seen | None:
+    """Where a finding names the code that takes the memory, TP603 has none of its time left to tell."""
+    if facts.run.feeds_device or facts.of_trace:
+        return None
+    found = facts.once(heap_churn.check)
+    if isinstance(found, Unsure):
+        return Seen(None)
+    return Seen(found is not None, found.params if found is not None else {})
+
+
 # -- what a setting can slow down
 
 
@@ -266,6 +279,14 @@ _PYTHON: Final = Slowed(_python_ns, "setting_slows_python")
 _COLLECTIONS: Final = Slowed(
     lambda facts: sum(ns for (_, how), ns in facts.matrix.items() if how == "gc"), "setting_slows_collections"
 )
+
+
+def _pages_ns(facts: Facts) -> int:
+    found = facts.once(heap_churn.check)
+    return sum(found.claim.cells.values()) if isinstance(found, Diagnosis) else 0
+
+
+_PAGES: Final = Slowed(_pages_ns, "setting_slows_pages", "about")
 _KERNELS: Final = Slowed(_clocks_ns, "setting_slows_kernels")
 
 
@@ -428,7 +449,7 @@ TABLE: Final = (
     # Data and memory.
     Setting("workers", _if(lambda facts: facts.run.loaders), ("TP101", "TP102")),
     Setting("persistent_workers", _if(lambda facts: facts.run.loaders), ("TP104", "TP705")),
-    Setting("malloc", _if(lambda facts: not facts.run.feeds_device and not facts.of_trace), ("TP603",)),
+    Setting("malloc", _malloc, ("TP603",), slows=_PAGES),
     # The model and its optimizer.
     Setting(
         "zero_grad",
