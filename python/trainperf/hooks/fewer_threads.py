@@ -17,7 +17,7 @@ from trainperf.hooks.compiling import may_compile
 from trainperf.hooks.context import Context
 from trainperf.hooks.denormals import PURE, may_run
 
-_LOOKS_S: Final = (1.0, 3.0)  # from one to the next: after the first of hooks/denormals.py
+_LOOKS_S: Final = (2.0, 4.0)  # from one to the next: when memory and caches are as they will be
 _LOOK_S: Final = 0.1
 _MOST_CALLS: Final = 1000  # of a look
 _LAYERS: Final = 6  # the costliest are run again
