@@ -104,8 +104,8 @@ def _judged(stepped: Sequence[Rank]) -> tuple[bool, tuple[int, ...], str]:
                 False,
                 (slowest.rank,),
                 (
-                    f"The ranks' own work goes from {fastest.own_ms:.1f} ms a step (rank {fastest.rank}) evenly up to "
-                    f"{slowest.own_ms:.1f} ms (rank {slowest.rank}), which all wait for."
+                    f"The ranks' own work rises evenly from {fastest.own_ms:.1f} ms a step (rank {fastest.rank}) to "
+                    f"{slowest.own_ms:.1f} ms (rank {slowest.rank}): all wait for rank {slowest.rank}."
                 ),
             )
         slow, others = list(stepped[:gap]), list(stepped[gap:])
