@@ -181,9 +181,7 @@ def test_what_other_programs_take_from_a_pool_is_told_and_what_stopping_them_sav
     file.detail("sample", 8000, phase="other", state="blocked", stack=file.stack(*GET), code=202)
     f = only(pool(file.host(SECONDS, process_cpus=0.1, other_cpus=1.9), cpus=0.5, count=2))
     assert f.fix.startswith("# stop the other programs, which use 1.4 CPUs\n# make augment cheaper")
-    assert (
-        "child processes of this run use 0.5 of 2 CPUs meanwhile, the training process 0.1, other programs 1.4" in f.why
-    )
+    assert "child processes use 0.5 of 2 CPUs meanwhile, this process 0.1, others 1.4" in f.why
     without = 1 - 0.25 * 220 / 200  # each computes in 200 of its 220 samples, and has a quarter of a CPU
     assert f.fix_share == pytest.approx(without, abs=0.01)
     assert any("; 73% of what is CPU here" in e for e in f.evidence)

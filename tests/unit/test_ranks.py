@@ -50,7 +50,11 @@ def rank(folder: Path, number: int, cells: Mapping[tuple[str, str], float] | Non
             (0,),
             "100.0 ms a step of its own work, rank 1 has 60.0 ms. All wait for it",
         ),
-        ((100, 103, 106, 109), (3,), "rises evenly from 100.0 ms a step (rank 0) to 109.0 ms (rank 3): all wait for rank 3"),
+        (
+            (100, 103, 106, 109),
+            (3,),
+            "rises evenly from 100.0 ms a step (rank 0) to 109.0 ms (rank 3): all wait for rank 3",
+        ),
     ],
 )
 def test_who_has_more_and_who_has_less_to_do(

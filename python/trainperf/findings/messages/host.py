@@ -128,7 +128,7 @@ _OF_A_LOSS: Final = (
 )
 _IF_LOSS: Final = f"[[loss?{_OF_A_LOSS}]]"
 _CONVERT: Final = "batch = torch.from_numpy(np.stack(rows))  # convert all rows at once, not one tensor per item\n"
-_IN_TENSORS: Final = "use a few tensor operations for it"
+_IN_TENSORS: Final = "use a few tensor operations"
 
 # -- native code
 
@@ -610,7 +610,7 @@ TEXTS: Final = {
     "in_optimizer": "# update all parameters by a few tensor operations (torch._foreach_add_), or by torch.optim",
     "in_backward": f"# {_IN_TENSORS}: it is a part of every backward",
     "in_hook": "# in the hook, use a few tensor operations, only every N calls; or remove it: handle.remove()",
-    "in_model": f"# {_IN_TENSORS}, or once and not in each call of the model",
+    "in_model": f"# {_IN_TENSORS}, or compute it once instead of in each call of the model",
     "if_it_frees": "# if it frees a worker's batch (del, or the next one takes its name): make samples smaller, such "
     "as uint8\n# else do it in tensors, every N steps, or in a DataLoader worker",
     "now_and_then": f"{_IF_LOSS}# do it faster (in tensors, or NumPy), once before the loop, or in another process",

@@ -295,10 +295,9 @@ TEXTS: Final = {
     "are free, which is not known",
     "more_if_waiting": "# [[make {work} cheaper, or ]]{more}: this helps if they wait; if they compute, all CPUs are "
     "in use already",
-    "computing": "{who} of this run use {used:.1f} of {room} meanwhile[[, {rest_of} {rest:.1f}]]"
-    "[[, other programs {others:.1f}]]",
-    "rest_of_threads": "its other threads",
-    "rest_of_process": "the training process",
+    "computing": "{who} use {used:.1f} of {room} meanwhile[[, {rest_of} {rest:.1f}]][[, others {others:.1f}]]",
+    "rest_of_threads": "the rest of this process",
+    "rest_of_process": "this process",
     "make_cheaper": "[[libraries?# if its libraries start threads of their own: OPENBLAS_NUM_THREADS=1, "
     "OMP_NUM_THREADS=1, or threadpoolctl\n]]"
     "[[# stop the other programs, which use {others:.1f} CPUs\n]]"
