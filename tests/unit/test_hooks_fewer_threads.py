@@ -101,6 +101,15 @@ def test_what_is_not_made_of_samples_is_left_out(two_threads: None, monkeypatch:
     watch.hook.remove()
 
 
+def test_an_error_of_ours_ends_the_hook_and_is_told(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> float:
+        raise TypeError("ours")
+
+    watch = Watch(1, monkeypatch)
+    monkeypatch.setattr(fewer_threads, "_call", failing)
+    assert watch.look(MODEL, torch.randn(64, 256)) == {} and watch.failed == ["fewer_threads: TypeError('ours')"]
+
+
 def test_nothing_is_tried_where_there_are_cpus_enough(two_threads: None, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(2, monkeypatch)
     assert watch.look(MODEL, torch.randn(64, 256)) == {} and watch.ticker.due == float("inf")

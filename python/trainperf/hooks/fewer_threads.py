@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ _TRIES_S: Final = 0.015  # of a look: then no other layer is begun
 @dataclass(slots=True)
 class _Layer:
     module: Any
-    args: Any = None  # of its last call
+    inputs: Sequence[tuple[tuple[int, ...], Any]] | None = None  # shape and dtype, of the last call; None: not tensors
     seconds: list[float] = field(default_factory=list)  # of each call
 
 
@@ -110,7 +111,7 @@ class FewerThreadsHook:
             began, at = self._began.pop()
             if began is module:
                 layer = self._layers.setdefault(id(module), _Layer(module))
-                layer.args = args
+                layer.inputs = [(tuple(t.shape), t.dtype) for t in args] if all(map(_is_plain, args)) else None
                 layer.seconds.append(now - at)
                 break  # what is above it has raised
         self._calls += 1
@@ -161,43 +162,54 @@ def _cpus() -> int:
     return max(1, cpus // max(1, int(ranks) if ranks.isdigit() else 1))
 
 
-def _is_pure(layer: _Layer) -> bool:
-    """It can be run again unseen: it draws no random numbers, and keeps nothing."""
+def _is_plain(tensor: Any) -> bool:
     import torch
 
-    plain = (torch.Tensor, torch.nn.Parameter)
-    tensors = (*layer.args, *(p for p in layer.module._parameters.values() if p is not None))
-    known = type(layer.module).__module__.startswith("torch.nn.modules.") and type(layer.module).__name__ in PURE
-    return known and all(type(t) in plain and t.device.type == "cpu" for t in tensors)
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and bool(tensor.device.type == "cpu" and tensor.dim())
+
+
+def _is_pure(layer: _Layer) -> bool:
+    """It can be run again unseen: it draws no random numbers, and keeps nothing."""
+    module = layer.module
+    known = type(module).__module__.startswith("torch.nn.modules.") and type(module).__name__ in PURE
+    parameters = (p for p in module._parameters.values() if p is not None)
+    return known and bool(layer.inputs) and all(map(_is_plain, parameters))
 
 
 def _on_few(layers: Sequence[_Layer], few: int) -> list[tuple[_Layer, float]]:
     """The layers that were run on so many threads, and the seconds of a call."""
     found: list[tuple[_Layer, float]] = []
+    failed: list[Exception] = []
 
     def run() -> None:
-        import torch
-
-        if not _use(few):
-            return
-        end = time.perf_counter() + _TRIES_S
-        with torch.no_grad():
-            for layer in layers:
-                if time.perf_counter() > end:
-                    break
-                try:
-                    found.append((layer, _median_call(layer)))
-                except RuntimeError:  # not of samples one after the other
-                    continue
+        try:
+            if _use(few):
+                found.extend(_tried(layers))
+        except Exception as error:
+            failed.append(error)  # it is raised where it is told to the run
 
     thread = threading.Thread(target=run, name="trainperf-threads", daemon=True)
     thread.start()
     thread.join()
+    if failed:
+        raise failed[0]
     return found
 
 
+def _tried(layers: Sequence[_Layer]) -> Iterator[tuple[_Layer, float]]:
+    import torch
+
+    end = time.perf_counter() + _TRIES_S
+    with torch.no_grad():
+        for layer in layers:
+            if time.perf_counter() > end:
+                break
+            with contextlib.suppress(RuntimeError):  # not of samples one after the other: a part of it does not fit
+                yield layer, _median_call(layer)
+
+
 def _median_call(layer: _Layer) -> float:
-    rows = min((t.shape[0] for t in layer.args if t.dim()), default=0)
+    rows = min(shape[0] for shape, _ in layer.inputs or ())
     part = _part(rows, _median(layer.seconds))
     first_s = _call(layer, part, rows)  # meets cold caches, and starts the threads
     part = _part(rows, first_s * rows / max(1, part))
@@ -209,9 +221,15 @@ def _part(rows: int, seconds: float) -> int:
 
 
 def _call(layer: _Layer, part: int, rows: int) -> float:
-    args = layer.args if part == rows else [t[:part] for t in layer.args]
+    """On numbers of our own: the training's may be gone, and are not to be kept for this."""
+    import torch
+
+    inputs = [
+        torch.full(shape if part == rows else (part, *shape[1:]), 0.5, dtype=dtype)
+        for shape, dtype in layer.inputs or ()
+    ]
     began = time.perf_counter()
-    layer.module.forward(*args)
+    layer.module.forward(*inputs)
     return time.perf_counter() - began
 
 
