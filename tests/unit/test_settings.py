@@ -413,7 +413,7 @@ def test_check_in_a_terminal_and_as_json(make: Make, capsys: pytest.CaptureFixtu
     file.build()
     assert main(["check", str(file.path)]) == 0
     out = capsys.readouterr().out
-    assert "1 wrong, at a price that is not known; 1 risk (100 steps, 5 ms each)" in " ".join(out.split())
+    assert "1 wrong, price not known; 1 risk (100 steps, 5 ms each)" in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 80 and "\nwrong " in out and "\nrisk " in out and "\nfine " in out
     assert main(["check", str(file.path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -427,3 +427,15 @@ def test_a_run_without_steps_is_checked_too(make: Make, capsys: pytest.CaptureFi
     file.build()
     assert main(["check", str(file.path)]) == 0
     assert "(0 steps)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("epochs", "state"), [(1, "fine"), (4, "costs")])
+def test_workers_that_start_once_are_nothing_to_set(make: Make, epochs: int, state: str) -> None:
+    file = make()
+    for _ in range(epochs):
+        step = file.step(data_wait=900.0, compute=4.0)
+        file.steps(40, compute=4.0, data_wait=0.1).span("first_fetch", 900, step=step, object=1)
+    ready = {2: (40 * epochs, 4 * epochs)}
+    file.loader(1, fetches=40 * epochs, wait=4 * epochs, ready=ready, first=(epochs, 900 * epochs), num_workers=2)
+    assert [f.id for f in said(file).findings] == ["TP104"]
+    assert checked(file)["persistent_workers"].state == state

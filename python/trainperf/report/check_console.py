@@ -78,7 +78,7 @@ def _head(model: ReportModel, checked: Sequence[Checked]) -> str:
         else "no setting is known to cost time in this run"
     ]
     if count["unpriced"]:
-        said.append(f"{count['unpriced']} wrong, at a price that is not known")
+        said.append(f"{count['unpriced']} wrong, price not known")
     if count["risk"]:
         said.append(plural(count["risk"], "risk"))
     each = f", {model.mean_ms:.3g} ms each" if model.steps else ""

@@ -87,7 +87,9 @@ class Setting:
         return cost if cost.samples >= limit("min_samples") else None
 
     def told_by(self, finding: Finding) -> bool:
-        return any(name in (finding.id, f"{finding.id}.{finding.variant}") for name in self.findings)
+        """Not by one whose cost no fix saves, as it is paid once: that makes no setting wrong."""
+        named = any(name in (finding.id, f"{finding.id}.{finding.variant}") for name in self.findings)
+        return named and not (finding.cost_ns and not finding.fix_share)
 
 
 @dataclass(frozen=True, slots=True)
