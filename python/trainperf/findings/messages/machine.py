@@ -392,12 +392,12 @@ TEXTS: Final = {
 UNSURE: Final[Doubts] = {
     "memory_of_trace": "a trace has no readings of memory",
     "memory_of_gpu_off": "memory of GPUs was not read: {why}",
-    "memory_few_readings": "{readings:memory reading} (one a second) during steps are too few: run longer",
+    "memory_few_readings": "only {readings:memory reading} (one a second) during steps: run longer",
     "heap_of_trace": "a trace has no page faults",
     "heap_old_file": "recorded by a version without page faults",
     "heap_no_cost": "what a page fault costs could not be measured",
     "heap_no_faults": "the kernel reported no page faults of the training thread",
-    "heap_few_seconds": "{seconds:second} of page faults after the first are too few: run longer",
+    "heap_few_seconds": "only {seconds:second} of page faults after the first second: run longer",
     "heap_not_returned": "{faults:page fault} a step, but memory was not seen to return to the OS: mapped files, "
     "shared batches or a fork may be why",
 }
