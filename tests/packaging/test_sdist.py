@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,17 +15,30 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    out = tmp_path_factory.mktemp("sdist")
-    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "-o", str(out), str(ROOT)]
+    """Of a copy: a hundred thousand files of environments and builds would be looked at for seconds."""
+    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("sdist")
+    for name in tracked("."):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, tree / name)
+    left_behind = git("ls-files", "--others", "--ignored", "--exclude-standard", "--directory")
+    for name in {*left_behind, "build/", "python/trainperf/__pycache__/", "python/trainperf/_native.so"}:
+        path = tree / name / "left.o" if name.endswith("/") else tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "-o", str(out), str(tree)]
     subprocess.run(command, capture_output=True, check=True)
     (archive,) = out.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
         return {name.partition("/")[2] for name in tar.getnames()}
 
 
+def git(*words: str) -> list[str]:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
 def tracked(*patterns: str) -> set[str]:
-    listing = subprocess.run(["git", "ls-files", "--", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
-    return {name for name in listing.stdout.splitlines() if not (ROOT / name).is_symlink() and (ROOT / name).exists()}
+    listing = git("ls-files", "--", *patterns)
+    return {name for name in listing if not (ROOT / name).is_symlink() and (ROOT / name).exists()}
 
 
 def test_holds_all_sources(names: set[str]) -> None:
