@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainperf.errors import TrainperfError
@@ -33,20 +33,31 @@ def attempt(prover: Prover, asked: Sequence[Change] = ()) -> Result:
     changes = list(asked) or list(first.advised)
     result = Result([], first.trial.loader, untried=first.untried)
     prover.plan_said(first, changes)
+    alpha = ALPHA / (len(changes) + sum(map(_may_keep_too_much, changes)))
     try:
-        for number, change in enumerate(changes):
+        for number, change in enumerate(changes):  # which grow
             until = time.monotonic() + prover.left_s / (len(changes) - number)
             try:
-                outcome = prover.prove(change, first, base=result.accepted, until=until, alpha=ALPHA / len(changes))
+                outcome = prover.prove(change, first, base=result.accepted, until=until, alpha=alpha)
             except TrainperfError as error:
                 if not result.outcomes:
                     raise
                 result.outcomes.append(Outcome(change, "undecided", str(error)))
                 break
             result.outcomes.append(outcome)
+            if outcome.verdict == "changes_results" and not asked and _may_keep_too_much(change):
+                settings = tuple(item for item in change.settings if item[0] != "persistent_workers")
+                changes.insert(number + 1, replace(change, settings=settings))
             if outcome.verdict == "proven" and not (change.against or change.patch):
                 result.accepted = change.on(result.accepted)
     except KeyboardInterrupt:
         result.interrupted = True
     result.seconds = time.monotonic() - prover.began
     return result
+
+
+def _may_keep_too_much(change: Change) -> bool:
+    """Whether it keeps workers, which do not see what the script sets in the dataset between epochs, and helps without
+    that too."""
+    settings = dict(change.settings)
+    return bool(settings.get("num_workers") and settings.get("persistent_workers"))

@@ -47,6 +47,7 @@ class Trial:
             finish=self.finish,
             cached=spec["cached"],
             data_only=spec["data_only"],
+            epoch=spec["epoch"],
             turns=Turns(policy_of(turns["policy"]), **turns["epochs"]) if turns else None,
             turning=self._turning,
         )

@@ -39,6 +39,15 @@ _PREFETCH = 2  # batches of each worker, by default
 _MEMORY_SHARE = 0.5  # of what is free that workers may take
 _OTHERWISE = 1.3  # by which the gain of one trial may lie outside the interval of pairs in one process
 _BUSY = 0.3  # CPUs that others use: it is said
+_SHORT_EPOCH, _EPOCHS_S, _EPOCHS = 2, 1.0, (4, 50)  # batches; seconds of training; at least and at most so many
+_SHORT_S = 10.0  # and three times a trial: a training whose epochs are ended early may take it otherwise, and hang
+_ONE_EPOCH = "only the first {steps} steps were compared: what the script sets between epochs was not seen"
+_READ_ONCE = "the script reads its loader once, and then goes on with the same batches: the gain is of that pass alone"
+_KEEPS = (
+    "the dataset keeps what it makes, so later epochs may be fast without workers: the gain is of the first epoch, and "
+    "each worker keeps its own"
+)
+_KEEPS_SHARE = 0.5  # of the samples that it made
 _NOTHING = Change()
 
 
@@ -208,6 +217,11 @@ class Prover:
             proof = prove(without, with_it, deadline=until, pair_s=2 * first.trial_s, alpha=alpha, progress=progress)
         except _Refuted as refuted:
             return Outcome(change, refuted.verdict, str(refuted))
+        if proof.evidence.decision == "won" and whole.of_loader:
+            try:
+                notes += self._over_epochs(whole, asked, first)
+            except _Refuted as refuted:
+                return Outcome(change, refuted.verdict, str(refuted))
         causes: Mapping[str, tuple[float, float]] = {}
         if (proof.evidence.decision != "open" or self._keep) and self.left_s > 2 * first.trial_s:
             causes = self._causes(change, whole, asked, first)
@@ -312,15 +326,18 @@ class Prover:
         self._baselines = [first.trial.record, baseline.record]
         timeout = _SLOWER * first.trial_s + _HANGS_S
         asked = Asked(_NOTHING, first.trial.loader, first.plan.batches, timeout_s=timeout)
+        over: list[str] = []
         try:
             trial, same = self._with(change, asked, first.plan)
+            if evidence.decision == "won":
+                over = self._over_epochs(change, replace(asked, watched=False), first)
         except _Refuted as refuted:
             return Outcome(change, refuted.verdict, str(refuted))
         gain = measure.rate(trial.record, first.plan) / measure.rate(first.trial.record, first.plan)
         low, high = evidence.interval
         if not low / _OTHERWISE < gain < high * _OTHERWISE:
             return None
-        notes = [*change.notes(shuffles=bool((first.trial.loader or {}).get("shuffles"))), *filter(None, [same.reason])]
+        notes = [*change.notes(shuffles=bool((first.trial.loader or {}).get("shuffles"))), *filter(None, [same.reason]), *over]
         verdict, reason = self._verdict(change, Proof(evidence, 0, "time" if evidence.pairs < MAX_TURNS else ""))
         reason += self._circumstances(change, first, verdict, baseline.record["others_cpus"] or 0.0)
         causes = causes_of(first.trial, trial)
@@ -328,6 +345,34 @@ class Prover:
         return Outcome(
             change, verdict, reason, evidence, tuple(notes), causes, 0, "" if same.kind == "more" else same.kind
         )
+
+    def _over_epochs(self, change: Change, asked: Asked, first: First) -> list[str]:
+        """Notes on what the first epoch does not show. A pair of trials whose epochs end early goes through many.
+
+        Raises _Refuted where a later one is another training. `asked`: for a trial without the change.
+        """
+        loader = first.trial.record["loaders"][first.trial.record["trains"]]
+        keeps = loader.get("kept", 0) >= _KEEPS_SHARE * max(1, loader.get("kept_of", 0))
+        notes = [_KEEPS] if keeps and change.of_loader.get("num_workers") else []
+        least, most = _EPOCHS
+        epochs = min(most, max(least, round(_EPOCHS_S / (_SHORT_EPOCH * first.plan.step_s))))
+        timeout = _SLOWER * first.trial_s + _SHORT_S
+        short = replace(asked, batches=epochs * _SHORT_EPOCH, epoch=_SHORT_EPOCH, timeout_s=timeout)
+        trials = [self.trials.run(short), self.trials.run(replace(short, change=change))]
+        if not all(trial.finished for trial in trials):
+            steps = min(len(first.trial.record["losses"]), first.plan.batches)
+            return [*notes, _ONE_EPOCH.format(steps=steps)]
+        if trials[0].record["reads_once"]:
+            notes.append(_READ_ONCE)
+        records = [trials[0].record]
+        found = same_training.compare(records, trials[1].record, change.numbers)
+        if found.kind == "more":
+            again = self.trials.run(short)
+            records += [again.record] if again.finished else []
+            found = same_training.compare(records, trials[1].record, change.numbers)
+        if found.kind == "other":
+            raise _Refuted("changes_results", f"with epochs of {_SHORT_EPOCH} batches, to see more of them: {found.reason}")
+        return notes
 
     def _same(self, trial: Trial, change: Change, asked: Asked, plan: measure.Plan) -> Sameness:
         """Raises _Refuted where it is another training.

@@ -7,13 +7,14 @@ counted by its backward calls.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from trainperf.hooks.patch import AnyFunction, Patch
 from trainperf.prove import chance
@@ -24,6 +25,7 @@ from trainperf.prove.turns import Turns
 _MAX_KEPT = 20_000  # batches, losses
 _WEIGHED = 64  # batches of an epoch
 _WATCHED_FOR_CHANCE = range(1, 9)  # batches: before the first a sampler draws its order
+_READ_ONCE = 50  # backwards without a further batch, after the loader's last one
 _ENOUGH, _PATIENCE = 30, 10  # steps that a run by time should have; as often the time it waits for them
 _GRADIENTS_AT = frozenset({1, 2, 3, 5, 10, 20, 40, 80, 160})  # updates at which gradients are looked at
 _LIBRARIES = ("site-packages", "dist-packages")
@@ -58,15 +60,19 @@ class Recorder:
         finish: Callable[[str], None],
         cached: int | None = None,
         data_only: float | None = None,
+        epoch: int | None = None,
         turns: Turns | None = None,
         turning: Callable[[], None] = lambda: None,
     ) -> None:
-        """`cached`: after so many batches these are given again and again, as by a loader that takes no time.
+        """`epoch`: batches after which each pass over a loader ends, as if it had no more. `cached`: after so many batches these are given again and again, as by a loader that takes no time.
         `data_only`: seconds for which batches are read without training, after the first step.
         `turns`: what follows, in the same process; nothing is recorded of it, and `turning` is called before."""
         self._turns = turns
         self._turning = turning
         self._turned = False
+        self._epoch = epoch
+        self._without_batch = 0  # backwards
+        self.reads_once = False  # the script goes on without the loader, such as with batches that it keeps
         self._cached = cached
         self._cache: list[Any] = []
         self._data_only = data_only
@@ -136,6 +142,7 @@ class Recorder:
             description = self.loaders[number]
             description["length"] = _length(loader)
             description["stream"] = getattr(loader, "_dataset_kind", 0) == 1
+            description["worker_init"] = getattr(loader, "worker_init_fn", None) is not None
             epoch = Epoch(number)
             self._beginning = epoch  # batches may be drawn before the iterator is known
             iterator = original(loader)
@@ -182,6 +189,8 @@ class Recorder:
             if self._data_only is not None and epoch.loader == self.trains:
                 self._read(iterator, original, self._data_only)
             try:
+                if self._epoch is not None and self.trains is not None and len(epoch.delivered) >= self._epoch:
+                    _end_early(iterator)
                 batch = self._again(epoch) if self._cached is not None else None
                 batch = self._made(iterator, original, epoch) if batch is None else batch
             except StopIteration:
@@ -202,6 +211,7 @@ class Recorder:
             if self._cached is not None and epoch.loader == self.trains and len(self._cache) < self._cached:
                 self._cache.append(batch)
             self._last = epoch.loader
+            self._without_batch = 0
             if epoch.loader == self.trains:
                 if self._turns is not None:
                     self._turns.offer(batch)
@@ -216,11 +226,21 @@ class Recorder:
         watched = len(epoch.delivered) in _WATCHED_FOR_CHANCE and getattr(iterator, "_num_workers", 1) == 0
         if not watched:
             return original(iterator)
-        description, before = self.loaders[epoch.loader], chance.state()
+        description, dataset = self.loaders[epoch.loader], getattr(self._made_by[id(iterator)](), "dataset", None)
+        try:
+            own = chance.generators(dataset)
+            held = chance.kept(dataset)
+        except RuntimeError:  # another thread adds to it meanwhile
+            description["draws"] = True
+            return original(iterator)
+        before, of_own = chance.state(), chance.state_of(own)
         batch = original(iterator)
-        if "draws" not in description:
-            description["draws"] = chance.has_generator(getattr(self._made_by[id(iterator)](), "dataset", None))
-        description["draws"] |= chance.state() != before
+        drawn = chance.state_of(own) != of_own
+        description["draws"] = description.get("draws", bool(own)) or drawn or chance.state() != before
+        description["draws_own"] = description.get("draws_own", False) or drawn
+        with contextlib.suppress(RuntimeError):
+            description["kept"] = description.get("kept", 0) + max(0, chance.kept(dataset) - held)
+            description["kept_of"] = description.get("kept_of", 0) + fingerprint(batch)[1]
         return batch
 
     def _in_turns(self, iterator: Any, original: AnyFunction) -> Any:
@@ -270,6 +290,10 @@ class Recorder:
         return backward
 
     def _before_backward(self) -> None:
+        self._without_batch += 1
+        if self._epoch is not None and self._without_batch > _READ_ONCE and self.epochs and not self._open:
+            self.reads_once = True
+            self._finish("steps")
         if self._last is None:
             at = time.perf_counter()
             if self._is_over(at):
@@ -334,6 +358,7 @@ class Recorder:
             ],
             "backwards": self.backwards,
             "read": self.read,
+            "reads_once": self.reads_once,
             "turns": self._turns.found if self._turns is not None else {},
             "losses": [float(loss) for loss in self.losses],
             "gradients": self.gradients,
@@ -365,6 +390,13 @@ def construction_chain() -> list[tuple[str, int]]:
             inner = False
         current = current.f_back
     return chain
+
+
+def _end_early(iterator: Any) -> NoReturn:
+    """As if it had no further batch: workers that are not kept are ended, as torch does then. Raises StopIteration."""
+    if not getattr(iterator, "_persistent_workers", False) and hasattr(iterator, "_shutdown_workers"):
+        iterator._shutdown_workers()
+    raise StopIteration
 
 
 def _length(loader: Any) -> int | None:

@@ -21,11 +21,15 @@ _ROUNDING = 1e-2  # of a loss in the first steps: rounding is far below, a lower
 _FIRST = 10  # losses that are compared one by one where numbers may round otherwise
 _SPREAD = 2.0  # times the largest distance between baselines
 _LEAST = 1e-3  # of a figure: less is no difference
-_ROUNDED = 1e-4  # of a tensor's values
+_ROUNDED = 1e-5  # of a tensor's values
 
 _DEPENDS = (
     "batch {batch} of epoch {epoch} differs, though no random numbers are drawn for it: its samples depend on earlier "
     "ones, or on what the loop sets, which workers do not see"
+)
+_OWN = (
+    "its dataset draws from a random generator that it keeps: each worker begins with a copy of it, so workers draw the "
+    "same numbers. Seed it in worker_init_fn"
 )
 
 # same: to the bit. rounding: but for last bits. alike: within the baselines' spread. other: another training.
@@ -59,9 +63,18 @@ def compare(
     at = _sequence_differs(first, trial, "codes")
     redrawn = at is not None
     by_itself = any(_sequence_differs(first, b, "codes") is not None for b in baselines[1:])
-    if at is not None and not by_itself and _depends(first, trial, at):
-        reason = _DEPENDS.format(batch=at[1] + 1, epoch=at[0] + 1)
-        return Sameness("other", reason) if len(baselines) > 1 else Sameness("more")
+    why = ""
+    if at is not None and not by_itself:
+        depends = _depends(first, trial)
+        why = (
+            _DEPENDS.format(batch=depends[1] + 1, epoch=depends[0] + 1)
+            if depends is not None
+            else _OWN
+            if _draws_copies(first, trial)
+            else ""
+        )
+    if why:
+        return Sameness("other", why) if len(baselines) > 1 else Sameness("more")
     if not redrawn and steady and len(baselines) > 1:
         if numbers == "same":
             a, b = first["losses"][deviates], trial["losses"][deviates]
@@ -73,16 +86,23 @@ def compare(
     return _by_spread([*baselines, *shifted], trial, "it computes with fewer bits" if numbers == "precision" else why)
 
 
-def _depends(first: Record, trial: Record, at: tuple[int, int]) -> bool:
-    """Whether a batch has other values, by more than rounding, though making it draws no random numbers."""
+def _depends(first: Record, trial: Record) -> tuple[int, int] | None:
+    """(epoch, batch) of the first that has other values, by more than rounding, though making batches draws no random
+    numbers; None: there is none, or they do."""
     if first["trains"] is None or first["loaders"][first["trains"]].get("draws") is not False:
-        return False
-    epoch, batch = at
-    pair = [record["epochs"][epoch]["weights"] for record in (first, trial)]
-    if any(len(weights) <= batch for weights in pair):
-        return False
-    leaves = zip(*(weights[batch] for weights in pair), strict=False)
-    return any(math.isfinite(a - b) and abs(a - b) > _ROUNDED * max(x, y) for (a, x), (b, y) in leaves)
+        return None
+    for number, pair in enumerate(zip(first["epochs"], trial["epochs"], strict=False)):
+        for batch, (mine, theirs) in enumerate(zip(*(epoch["weights"] for epoch in pair), strict=False)):
+            leaves = zip(mine, theirs, strict=False)
+            if any(math.isfinite(a - b) and abs(a - b) > _ROUNDED * max(x, y) for (a, x), (b, y) in leaves):
+                return number, batch
+    return None
+
+
+def _draws_copies(first: Record, trial: Record) -> bool:
+    """Whether its workers draw from copies of one generator, and nothing of the script's may seed these."""
+    mine = first["loaders"][first["trains"]]
+    return bool(mine.get("draws_own")) and not mine.get("worker_init") and _workers(trial) > 0
 
 
 def _samples(baselines: Sequence[Record], trial: Record) -> str:

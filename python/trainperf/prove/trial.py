@@ -127,6 +127,7 @@ class Asked:
     timeout_s: float | None = None
     cached: int | None = None  # batches, which are then given again and again
     data_only: float | None = None  # seconds for which batches are read without training
+    epoch: int | None = None  # batches after which each pass over a loader ends
     turns: Mapping[str, Any] | None = None  # what follows in the same process, as turns.policy_of() takes it
     fresh: bool = False  # in an interpreter of its own, not a fork of one that has imported torch
     watched: bool = True  # else there is no run file
@@ -243,6 +244,7 @@ class Trials:
             "shift": asked.shift,
             "cached": asked.cached,
             "data_only": asked.data_only,
+            "epoch": asked.epoch,
             "turns": dict(asked.turns) if asked.turns else None,
             "watched": asked.watched,
             "guard": self._writes != "allow",
