@@ -22,6 +22,7 @@ import pytest
 from trainperf.errors import TrainperfError
 from trainperf.prove import same_training, sandbox
 from trainperf.prove.changes import Change
+from trainperf.prove.epochs import later
 from trainperf.prove.trial import Asked, Command, Trials
 
 PROGRAMS = Path(__file__).parents[1] / "programs" / "prove"
@@ -310,7 +311,7 @@ def test_processes_of_other_sessions_are_ended_too(folder: Path, tmp_path: Path)
         told.append(done.stderr.splitlines()[-1])
         assert done.returncode == 1 and leftovers(tmp) == []
     assert "no training step was seen" in told[0]
-    assert told[1].endswith("it had started other processes, whose steps are not seen")
+    assert told[1].endswith("it had started other processes: if one of these trains, its steps are not seen")
 
 
 @pytest.mark.parametrize(
@@ -411,6 +412,26 @@ def test_a_loader_that_is_made_for_each_epoch_is_one(trials: Trials) -> None:
     assert [len(e["delivered"]) for e in first.record["epochs"]] == [20, 20, 5]
     assert trial.ended == "steps" and trial.record["unproven"] == []
     assert [e["codes"] for e in trial.record["epochs"]] == [e["codes"] for e in first.record["epochs"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "found"),
+    [
+        ("alike", "num_workers=2,persistent_workers=True", ""),
+        ("grows", "num_workers=2", ""),
+        ("grows", "num_workers=2,persistent_workers=True", "batch 1 of epoch 2 differs, though no random numbers"),
+        ("copies", "num_workers=2", "draws from a random generator that it keeps"),
+        ("keeps", "num_workers=2", "the dataset keeps what it makes"),
+        ("once", "num_workers=2", "reads its loader once"),
+    ],
+)
+def test_what_later_epochs_do_otherwise_is_seen(trials: Trials, kind: str, change: str, found: str) -> None:
+    source = (PROGRAMS / "later_epochs.py").read_text()
+    Path("train.py").write_text(source.replace('else "alike"', f'else "{kind}"'))
+    first = trials.run(Asked(batches=12))
+    seen = later(trials, Change.parse(change), Asked(Change(), first.loader), first.record, step_s=0.02)
+    assert found in " ".join([seen.other, *seen.notes]) and bool(found) == bool(seen.other or seen.notes), seen
+    assert bool(seen.other) == (kind in ("grows", "copies") and bool(found))
 
 
 def test_a_sweep_finds_more_workers_than_cpus_for_a_loader_that_sleeps(folder: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import math
+import functools
 import random
 import re
 import subprocess
@@ -426,10 +427,39 @@ def test_random_numbers_that_are_drawn_and_generators_of_a_dataset_are_seen() ->
         draw()
         assert chance.state() != before
     own = SimpleNamespace(steps=[{"crop": SimpleNamespace(rng=np.random.default_rng(0))}])
-    assert chance.has_generator(SimpleNamespace(transform=own))
     ring = SimpleNamespace(rows=list(range(10**6)))
     ring.itself = ring
-    assert not chance.has_generator(ring)
+    assert chance.generators(ring) == []
+    for kept, draw in (
+        (np.random.default_rng(0), lambda g: g.random()),
+        (np.random.RandomState(0), lambda g: g.rand()),
+        (random.Random(0), lambda g: g.random()),
+        (torch.Generator(), lambda g: torch.rand(1, generator=g)),
+    ):
+        own = SimpleNamespace(steps=[{"crop": SimpleNamespace(rng=kept)}])
+        found = chance.generators(SimpleNamespace(transform=own))
+        assert found == [kept]
+        before = chance.state_of(found)
+        assert chance.state_of(found) == before
+        draw(kept)
+        assert chance.state_of(found) != before
+
+
+def test_what_a_dataset_keeps_is_counted() -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.rows: list[Any] = [None] * 1000
+            self.by_index: dict[int, Any] = {}
+
+        @functools.lru_cache  # noqa: B019
+        def read(self, index: int) -> int:
+            return index
+
+    dataset = Kept()
+    before = chance.kept(dataset)
+    dataset.rows[3] = dataset.by_index[4] = object()
+    dataset.read(5)
+    assert chance.kept(dataset) == before + 3
 
 
 def test_a_fingerprint_tells_batches_and_counts_samples() -> None:

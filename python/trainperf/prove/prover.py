@@ -16,6 +16,7 @@ from trainperf.errors import TrainperfError
 from trainperf.prove import measure, same_training
 from trainperf.prove.candidates import candidates, with_start_up
 from trainperf.prove.changes import Change
+from trainperf.prove.epochs import later
 from trainperf.prove.machine import free_bytes
 from trainperf.prove.main_guard import why_no_workers
 from trainperf.prove.same_training import Sameness
@@ -32,6 +33,8 @@ Record = Mapping[str, Any]
 _WATCH_S = 5.0  # of the loop, in the first run
 _SLOWER = 3.0  # times a trial without the change: then it hangs
 _HANGS_S = 30.0  # on top of that
+_STARTS_S = 5.0  # at least
+_HUNG = ": a worker may wait forever for what only the training process has, such as a thread, a Pool or a held lock"
 _SHIFTED = (1, 2)  # seeds of further runs without the change, where numbers must be judged by their spread
 _TURN_S = 0.7  # that a stretch of turns takes with the start of its workers, at least
 _COMPARED = 12  # batches before turns: it must be the same training until then
@@ -39,15 +42,6 @@ _PREFETCH = 2  # batches of each worker, by default
 _MEMORY_SHARE = 0.5  # of what is free that workers may take
 _OTHERWISE = 1.3  # by which the gain of one trial may lie outside the interval of pairs in one process
 _BUSY = 0.3  # CPUs that others use: it is said
-_SHORT_EPOCH, _EPOCHS_S, _EPOCHS = 2, 1.0, (4, 50)  # batches; seconds of training; at least and at most so many
-_SHORT_S = 10.0  # and three times a trial: a training whose epochs are ended early may take it otherwise, and hang
-_ONE_EPOCH = "only the first {steps} steps were compared: what the script sets between epochs was not seen"
-_READ_ONCE = "the script reads its loader once, and then goes on with the same batches: the gain is of that pass alone"
-_KEEPS = (
-    "the dataset keeps what it makes, so later epochs may be fast without workers: the gain is of the first epoch, and "
-    "each worker keeps its own"
-)
-_KEEPS_SHARE = 0.5  # of the samples that it made
 _NOTHING = Change()
 
 
@@ -63,6 +57,7 @@ class Outcome:
     causes: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # ms/step, without and with
     repeated: int = 0  # pairs, as other programs disturbed them
     same: str = ""  # what the losses are: "same" (to the bit), "rounding", "alike"; "": not compared
+    steps: int = 0  # whose losses were compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +116,11 @@ class Prover:
                 f"{self.trials.no_sandbox or 'it is in no sandbox'}. --allow-writes lets trials write it"
             )
         if trial.ended == "hung":
-            others = "; it had started other processes, whose steps are not seen" if trial.started else ""
+            others = (
+                "; it had started other processes: if one of these trains, its steps are not seen"
+                if trial.started
+                else ""
+            )
             raise TrainperfError(
                 f"it did not get to {seconds:.0f} s of training in {trial.seconds:.0f} s, half of the budget: give a "
                 f"longer --budget, or the script less to do first{others}"
@@ -157,7 +156,8 @@ class Prover:
         pairs = sum(turns if _by_turns(c, first) else 2 * MIN_PAIRS * first.trial_s for c in changes)
         unit = f"trials of {first.plan.batches} steps, about {first.trial_s:.0f} s each"
         needs = f"a proof needs at least {_minutes(pairs)}"
-        allows = f"the budget allows {'' if pairs <= self.budget_s else 'only '}{_minutes(self.budget_s)}"
+        left = max(0.0, self.left_s)
+        allows = f"{'' if pairs <= left else 'only '}{_minutes(left)} of the budget is left"
         self.say(f"will try {what}: {unit}; {needs}, {allows}")
         if len(changes) > 1:
             for change in changes:
@@ -185,11 +185,12 @@ class Prover:
         if base != self._base:
             self._base, self._baselines, self._shifted = base, [], []
         whole = change if change.against else change.on(base)
-        timeout = _SLOWER * first.trial_s + _HANGS_S
+        timeout = self._timeout(first)
         notes = list(change.notes(shuffles=bool((first.trial.loader or {}).get("shuffles"))))
 
         others: list[float] = []
         kinds: list[str] = []
+        steps: list[int] = []
 
         def measured(trial: Trial) -> Measured:
             used = trial.record["others_cpus"]
@@ -205,6 +206,7 @@ class Prover:
         def with_it() -> Measured:
             trial, same = self._with(whole, asked, first.plan)
             kinds.append(same.kind)
+            steps.append(len(trial.record["losses"]))
             if same.reason and same.reason not in notes:
                 notes.append(same.reason)
             return measured(trial)
@@ -228,7 +230,8 @@ class Prover:
         verdict, reason = self._verdict(change, proof)
         reason += self._circumstances(change, first, verdict, sum(others) / len(others) if others else 0.0)
         same = next((kind for kind in ("alike", "rounding", "same") if kind in kinds), "")
-        return Outcome(change, verdict, reason, proof.evidence, tuple(notes), causes, proof.repeated, same)
+        compared = min(steps, default=0)
+        return Outcome(change, verdict, reason, proof.evidence, tuple(notes), causes, proof.repeated, same, compared)
 
     def _circumstances(self, change: Change, first: First, verdict: Verdict, busy: float) -> str:
         """Why there may be no more gain here; `busy`: CPUs that other programs used."""
@@ -279,7 +282,8 @@ class Prover:
         """
         trial = self.trials.run(replace(asked, change=change))
         if not trial.finished:
-            raise _Refuted("failed", trial.error)
+            hint = _HUNG if trial.ended == "hung" and change.of_loader.get("num_workers") else ""
+            raise _Refuted("failed", trial.error + hint)
         if trial.record["unproven"]:
             raise _Refuted("not_applied", "; ".join(trial.record["unproven"]))
         same = self._same(trial, change, asked, plan)
@@ -324,55 +328,43 @@ class Prover:
         and is the same training. None where that one is another time faster than the pairs say."""
         self._base, self._shifted = _NOTHING, []
         self._baselines = [first.trial.record, baseline.record]
-        timeout = _SLOWER * first.trial_s + _HANGS_S
-        asked = Asked(_NOTHING, first.trial.loader, first.plan.batches, timeout_s=timeout)
-        over: list[str] = []
+        asked = Asked(_NOTHING, first.trial.loader, first.plan.batches, timeout_s=self._timeout(first))
+        over: Sequence[str] = ()
         try:
             trial, same = self._with(change, asked, first.plan)
             if evidence.decision == "won":
-                over = self._over_epochs(change, replace(asked, watched=False), first)
+                over = self._over_epochs(change, asked, first)
         except _Refuted as refuted:
             return Outcome(change, refuted.verdict, str(refuted))
         gain = measure.rate(trial.record, first.plan) / measure.rate(first.trial.record, first.plan)
         low, high = evidence.interval
         if not low / _OTHERWISE < gain < high * _OTHERWISE:
             return None
-        notes = [*change.notes(shuffles=bool((first.trial.loader or {}).get("shuffles"))), *filter(None, [same.reason]), *over]
+        notes = [
+            *change.notes(shuffles=bool((first.trial.loader or {}).get("shuffles"))),
+            *filter(None, [same.reason]),
+            *over,
+        ]
         verdict, reason = self._verdict(change, Proof(evidence, 0, "time" if evidence.pairs < MAX_TURNS else ""))
         reason += self._circumstances(change, first, verdict, baseline.record["others_cpus"] or 0.0)
         causes = causes_of(first.trial, trial)
         self._keep_runs(change, {"without": first.trial, "with": trial})
-        return Outcome(
-            change, verdict, reason, evidence, tuple(notes), causes, 0, "" if same.kind == "more" else same.kind
-        )
+        kind, steps = "" if same.kind == "more" else same.kind, len(trial.record["losses"])
+        return Outcome(change, verdict, reason, evidence, tuple(notes), causes, same=kind, steps=steps)
 
-    def _over_epochs(self, change: Change, asked: Asked, first: First) -> list[str]:
-        """Notes on what the first epoch does not show. A pair of trials whose epochs end early goes through many.
+    def _over_epochs(self, change: Change, asked: Asked, first: First) -> Sequence[str]:
+        """Notes on what the first epoch does not show. Raises _Refuted where a later one is another training.
 
-        Raises _Refuted where a later one is another training. `asked`: for a trial without the change.
+        `asked`: for a trial without the change.
         """
-        loader = first.trial.record["loaders"][first.trial.record["trains"]]
-        keeps = loader.get("kept", 0) >= _KEEPS_SHARE * max(1, loader.get("kept_of", 0))
-        notes = [_KEEPS] if keeps and change.of_loader.get("num_workers") else []
-        least, most = _EPOCHS
-        epochs = min(most, max(least, round(_EPOCHS_S / (_SHORT_EPOCH * first.plan.step_s))))
-        timeout = _SLOWER * first.trial_s + _SHORT_S
-        short = replace(asked, batches=epochs * _SHORT_EPOCH, epoch=_SHORT_EPOCH, timeout_s=timeout)
-        trials = [self.trials.run(short), self.trials.run(replace(short, change=change))]
-        if not all(trial.finished for trial in trials):
-            steps = min(len(first.trial.record["losses"]), first.plan.batches)
-            return [*notes, _ONE_EPOCH.format(steps=steps)]
-        if trials[0].record["reads_once"]:
-            notes.append(_READ_ONCE)
-        records = [trials[0].record]
-        found = same_training.compare(records, trials[1].record, change.numbers)
-        if found.kind == "more":
-            again = self.trials.run(short)
-            records += [again.record] if again.finished else []
-            found = same_training.compare(records, trials[1].record, change.numbers)
-        if found.kind == "other":
-            raise _Refuted("changes_results", f"with epochs of {_SHORT_EPOCH} batches, to see more of them: {found.reason}")
-        return notes
+        found = later(self.trials, change, asked, first.trial.record, step_s=first.plan.step_s)
+        if found.other:
+            raise _Refuted("changes_results", found.other)
+        return found.notes
+
+    def _timeout(self, first: First) -> float:
+        """Of a trial: later it hangs. No longer than the budget, but for three times a trial without the change."""
+        return _SLOWER * first.trial_s + min(_HANGS_S, max(_STARTS_S, self.left_s))
 
     def _same(self, trial: Trial, change: Change, asked: Asked, plan: measure.Plan) -> Sameness:
         """Raises _Refuted where it is another training.
@@ -402,7 +394,7 @@ class Prover:
             return "proven", ""
         if decision == "open":
             return "undecided", (
-                "the budget is used up: give more by --budget"
+                "the budget leaves no time for another pair: give more by --budget"
                 if proof.stopped == "time"
                 else "the machine is too noisy"
             )

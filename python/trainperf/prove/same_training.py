@@ -60,19 +60,9 @@ def compare(
     if deviates is None:
         return Sameness("same")
     steady = all(_first_difference(first["losses"], b["losses"]) is None for b in baselines[1:])
-    at = _sequence_differs(first, trial, "codes")
-    redrawn = at is not None
+    redrawn = _sequence_differs(first, trial, "codes") is not None
     by_itself = any(_sequence_differs(first, b, "codes") is not None for b in baselines[1:])
-    why = ""
-    if at is not None and not by_itself:
-        depends = _depends(first, trial)
-        why = (
-            _DEPENDS.format(batch=depends[1] + 1, epoch=depends[0] + 1)
-            if depends is not None
-            else _OWN
-            if _draws_copies(first, trial)
-            else ""
-        )
+    why = _values_differ(first, trial) if redrawn and not by_itself else ""
     if why:
         return Sameness("other", why) if len(baselines) > 1 else Sameness("more")
     if not redrawn and steady and len(baselines) > 1:
@@ -84,6 +74,14 @@ def compare(
             return _near(first["losses"], trial["losses"])
     why = "random augmentations draw other numbers in workers" if redrawn else "its numbers differ from run to run"
     return _by_spread([*baselines, *shifted], trial, "it computes with fewer bits" if numbers == "precision" else why)
+
+
+def _values_differ(first: Record, trial: Record) -> str:
+    """Why batches of the same indices have other values and must not; "" where random numbers may be the reason."""
+    depends = _depends(first, trial)
+    if depends is not None:
+        return _DEPENDS.format(batch=depends[1] + 1, epoch=depends[0] + 1)
+    return _OWN if first["trains"] is not None and _draws_copies(first, trial) else ""
 
 
 def _depends(first: Record, trial: Record) -> tuple[int, int] | None:

@@ -65,13 +65,13 @@ def headline(outcome: Outcome) -> str:
 
 
 def pairs_said(outcome: Outcome) -> str:
-    """ "4 pairs of runs; the same losses to the bit"; "" where there was none."""
+    """ "4 pairs of runs; the same losses to the bit in 51 steps"; "" where there was none."""
     if outcome.evidence is None or not outcome.evidence.pairs:
         return ""
     pairs = f"{outcome.evidence.pairs} pairs of runs"
     if outcome.repeated:
         pairs += f", and {outcome.repeated} run again as other programs disturbed them"
-    return pairs + ("; the same losses to the bit" if outcome.same == "same" else "")
+    return pairs + (f"; the same losses to the bit in {outcome.steps} steps" if outcome.same == "same" else "")
 
 
 def of_outcome(outcome: Outcome, width: int) -> list[Line]:
