@@ -214,3 +214,38 @@ def test_torchdatas_loader_is_reached(script: Path, running: Trials, shuffle: bo
         assert trial.finished and trial.record["unproven"] == [], trial
         assert [len(epoch["delivered"]) for epoch in trial.record["epochs"]] == [8, 8, 4]
         assert same_training.compare([first.record], trial.record, "same").kind == kind
+
+
+OF_TORCH = STATEFUL.replace("torchdata.stateful_dataloader", "torch.utils.data").replace("Stateful", "")
+KEPT = "num_workers=1, prefetch_factor=3, persistent_workers=True, multiprocessing_context='fork', timeout=60"
+
+
+def test_no_workers_need_nothing_that_workers_have(script: Path, running: Trials) -> None:
+    """And the loader draws the same orders as one that keeps its workers, which draws no seed for new ones."""
+    script.write_text(OF_TORCH.replace("shuffle=False", f"shuffle=True, {KEPT}"))
+    first = running.run(Asked(batches=20))
+    none = running.run(Asked(Change.parse("num_workers=0"), first.loader, batches=20))
+    assert none.finished and none.record["unproven"] == [], none.error
+    assert none.loader is not None and none.loader["options"]["prefetch_factor"] is None
+    assert [len(epoch["delivered"]) for epoch in none.record["epochs"]] == [8, 8, 4]
+    assert same_training.compare([first.record], none.record, "same").kind == "same"
+
+
+def test_turns_go_on_without_workers(script: Path, running: Trials) -> None:
+    script.write_text(OF_TORCH.replace("shuffle=False", KEPT).replace("range(3)", "range(10_000)"))
+    first = running.run(Asked(batches=12))
+    paired = {"now": 1, "other": 0, "alpha": 0.01, "seconds": 1.0}
+    turns = running.run(Asked(Change(), first.loader, 12, turns={"policy": {"paired": paired}, "epochs": {}}))
+    assert turns.ended == "steps" and turns.record["turns"]["pairs"], turns.error
+
+
+@pytest.mark.parametrize("made", ["{n: DataLoader(d, 4) for n, d in two}", "{n: make(d) for n, d in two}"])
+def test_other_loaders_of_the_same_call_are_seen(script: Path, running: Trials, made: str) -> None:
+    helper = "make = lambda d: DataLoader(d, 4)\n    two = [('train', data), ('val', TensorDataset(torch.zeros(4)))]\n"
+    one = "loader = DataLoader(data, batch_size=4, shuffle=False)"
+    script.write_text(OF_TORCH.replace(one, f"{helper}    loader = {made}['train']"))
+    both = running.run(Asked(batches=4))
+    script.write_text(OF_TORCH)
+    alone = running.run(Asked(batches=4))
+    assert both.loader is not None and both.loader["beside"] == 1, both.error
+    assert alone.loader is not None and alone.loader["beside"] == 0

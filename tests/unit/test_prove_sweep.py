@@ -10,11 +10,11 @@ from trainperf.prove.changes import Change
 from trainperf.prove.lab import _ARITHMETIC, _LIMITS, Lab, Run, sentence
 from trainperf.prove.prover import Outcome
 from trainperf.prove.sequential import judge
-from trainperf.prove.sweep import Costs, Point, Sweep, cpus_for, first_tried, predicted
+from trainperf.prove.sweep import WORKERS, Costs, Point, Sweep, cpus_for, first_tried, predicted
 from trainperf.report import console, lab_console, sweep_console, try_json
 from trainperf.runfile.schema import CAUSES
 
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
+COUNTS = WORKERS[1:]  # as a sweep from none predicts them
 
 
 def grid(costs: Costs, free_cpus: float) -> list[Point]:
@@ -62,6 +62,12 @@ def test_workers_get_their_part_of_cpus_that_others_use_too() -> None:
 def test_in_memory_data_is_not_worth_a_worker() -> None:
     memory = Costs(cpu=0.0001, blocked=0.0, rest=0.001)
     assert predicted(memory, 1, 2.0) > predicted(memory, 0, 2.0)
+
+
+def test_none_is_tried_where_data_is_in_memory_and_the_script_has_workers() -> None:
+    memory = Costs(cpu=0.0003, blocked=0.0, rest=0.0007)
+    points = [Point(w, 1e3 * predicted(memory, w, 2.0)) for w in WORKERS if w != 4]
+    assert [p.workers for p in first_tried(points)] == [0, 1, 2]
 
 
 def test_a_grid_of_nothing_tries_nothing() -> None:

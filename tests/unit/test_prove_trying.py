@@ -42,8 +42,11 @@ def test_a_change_is_read_and_written() -> None:
     change = Change.parse("num_workers=2, persistent_workers=True")
     assert change.of_loader == {"num_workers": 2, "persistent_workers": True}
     assert str(change) == "num_workers=2, persistent_workers=True"
-    assert change.numbers == "same" and "each sample still comes once" in change.notes(shuffles=True)[0]
-    assert change.notes(shuffles=False) == () == Change.parse("num_workers=2").notes(shuffles=True)
+    assert change.numbers == "same"
+    none, kept = ({"shuffles": True, "options": {"persistent_workers": kept}} for kept in (False, True))
+    assert "each sample still comes once" in change.notes(none)[0] == Change.parse("num_workers=0").notes(kept)[0]
+    assert change.notes({**none, "shuffles": False}) == () == Change.parse("num_workers=2").notes(none)
+    assert change.notes(kept) == () == change.notes(None)
     assert Change.parse("OMP_NUM_THREADS=1").environment == {"OMP_NUM_THREADS": "1"}
     assert Change.parse("autocast=bfloat16,threads=1").numbers == "precision"
     assert dict(Change.parse("threads=1").on(Change.parse("num_workers=2")).settings) == {

@@ -77,33 +77,42 @@ def write_patch(
 ) -> Patch:
     from trainperf.output import by_options, replacing
     from trainperf.prove import patch
-    from trainperf.prove.changes import Change
+    from trainperf.prove.changes import Change, implied_by
 
     change = Change(tuple(settings.items()))
     arguments, others = change.of_loader, change.by_hand
     if not arguments or loader is None:
         return Patch(note=f"none: {others}" if others else "")
     call = patch.user_call(loader["chain"])
-    wanted = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    now = loader.get("options", {})
+    by_hand = arguments | {n: v for n, v in implied_by(arguments).items() if now.get(n, v) != v}
+    wanted = ", ".join(f"{name}={value!r}" for name, value in by_hand.items())
     if call is None and loader["chain"] and f"{os.sep}transformers{os.sep}" in loader["chain"][0][0]:
-        named = ", ".join(f"dataloader_{name}={value!r}" for name, value in arguments.items())
+        named = ", ".join(f"dataloader_{name}={value!r}" for name, value in by_hand.items())
         return Patch(note=f"none: Trainer makes the loader: TrainingArguments(..., {named})")
     if call is None:
         maker = os.path.basename(loader["chain"][0][0]) if loader["chain"] else "another library"
         return Patch(note=f"none: {maker} makes the loader: set {wanted} where you configure it")
-    by_hand = f"by hand, at {os.path.relpath(call[0])}:{call[1]}: DataLoader(..., {wanted})"
+    place = f"{os.path.relpath(call[0])}:{call[1]}"
+    edit = f"set {wanted} where DataLoader is called: {place}"
     why = patch.why_no_libcst()
     if why:
-        return Patch(note=f"none: {why}; or {by_hand}")
+        return Patch(note=f"none: {why}; or {edit}")
     try:
         text = patch.diff(*call, arguments, kind=loader["class"])
         with replacing(output, overwrite=overwrite, example="fix.patch") as made:
-            Path(made).write_bytes(text.encode())
-    except (TrainperfError, OSError) as error:  # no reason to lose what was found
-        return Patch(note=f"none: {by_options(str(error))}; {by_hand}")
+            Path(made).write_bytes(text)
+    except Exception as error:  # of the file, or of a library that reads it: no reason to lose what was found
+        kind = "" if isinstance(error, TrainperfError | OSError) else f"{type(error).__name__}: "
+        return Patch(note=f"none: {kind}{by_options(' '.join(str(error).split()))}; {edit}")
     base = patch.base_of(call[0])
     apply = f"git apply {output}" if base == os.getcwd() else f"git -C {base} apply {os.path.abspath(output)}"
-    return Patch(output, f"{output}: {apply}" + (f"; and {others}" if others else ""))
+    note = f"{output}: {apply}" + (f"; and {others}" if others else "")
+    count = loader.get("beside", 0)
+    if count:
+        them, get = ("another loader", "gets") if count == 1 else (f"{count} other loaders", "get")
+        note += f"; the call at {place} also makes {them}, which {get} {wanted} too: no trial tested that"
+    return Patch(output, note)
 
 
 def duration(text: str) -> float:

@@ -65,6 +65,10 @@ def _one_of(*choices: str) -> Callable[[str], str]:
 
 
 COLLECTS_EACH: Final = 500  # backwards, with gc=off: as TP303 advises
+# What a loader without workers refuses anything else for.
+WITHOUT_WORKERS: Mapping[str, Any] = {
+    "prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None, "timeout": 0,
+}  # fmt: skip
 _OTHER_ORDER: Final = "the shuffle draws other random orders from the second epoch on; each sample still comes once"
 
 SETTINGS: Mapping[str, Setting] = {
@@ -190,13 +194,24 @@ class Change:
         variables = " ".join(f"{name}={value}" for name, value in self.environment.items())
         return "; ".join([*done, *([f"start the script with {variables}"] if variables else [])])
 
-    def notes(self, *, shuffles: bool) -> tuple[str, ...]:
-        """What a person who takes it should know. `shuffles`: the loader's sampler draws a random order."""
-        return (_OTHER_ORDER,) if shuffles and dict(self.settings).get("persistent_workers") else ()
+    def notes(self, loader: Mapping[str, Any] | None) -> tuple[str, ...]:
+        """What a person who takes it should know. `loader`: the one that trains, as it is made now."""
+        if loader is None or not loader.get("shuffles"):
+            return ()
+        now = bool(loader["options"].get("persistent_workers"))
+        then = bool((implied_by(self.of_loader) | self.of_loader).get("persistent_workers", now))
+        return (_OTHER_ORDER,) if then != now else ()
 
     def on(self, base: Change) -> Change:
         """This one, on top of what was accepted before."""
         return replace(self, settings=tuple((dict(base.settings) | dict(self.settings)).items()))
+
+
+def implied_by(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Further arguments of a loader that these make necessary."""
+    if arguments.get("num_workers") != 0:
+        return {}
+    return {name: value for name, value in WITHOUT_WORKERS.items() if name not in arguments}
 
 
 def setting(name: str) -> Setting:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainperf.hooks.patch import AnyFunction, Patch
-from trainperf.prove.changes import COLLECTS_EACH, setting
+from trainperf.prove.changes import COLLECTS_EACH, implied_by, setting
 from trainperf.prove.recorder import Recorder, construction_chain
 
 _LOADER_OPTIONS = (
@@ -73,8 +73,7 @@ class Injection:
 
         self._seed_all(torch)
         self._patches.append(Patch(DataLoader, "__init__", self._loader_made))
-        if self._settings.get("persistent_workers"):
-            self._patches.append(Patch(dataloader._MultiProcessingDataLoaderIter, "_reset", _draw_as_anew))
+        self._patches.append(Patch(dataloader._MultiProcessingDataLoaderIter, "_reset", _draw_as_anew))
         for name in self._settings:
             apply = getattr(self, f"_torch_{name}", None)
             if apply is not None:
@@ -83,9 +82,7 @@ class Injection:
     def reaches(self, torchdata: Any) -> None:
         """Its StatefulDataLoader calls nothing of torch's own as it is made, or begins again."""
         self._patches.append(Patch(torchdata.StatefulDataLoader, "__init__", self._loader_made))
-        if self._settings.get("persistent_workers"):
-            iterator = torchdata._StatefulMultiProcessingDataLoaderIter
-            self._patches.append(Patch(iterator, "_reset", _draw_as_anew))
+        self._patches.append(Patch(torchdata._StatefulMultiProcessingDataLoaderIter, "_reset", _draw_as_anew))
 
     def unproven(self) -> list[str]:
         found = []
@@ -124,7 +121,7 @@ class Injection:
             chain = construction_chain()
             if self._of_loader and self._is_the_one(chain):
                 bound = signature.bind(loader, *args, **kwargs)
-                bound.arguments.update(self._of_loader)
+                bound.arguments.update(implied_by(self._of_loader) | self._of_loader)
                 original(*bound.args, **bound.kwargs)
                 self._changed.append(loader)
             else:

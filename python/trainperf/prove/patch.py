@@ -1,17 +1,31 @@
-"""A change of a DataLoader's arguments as a patch of the line that makes it, by libcst: comments and layout stay."""
+"""A change of a DataLoader's arguments as a patch of the call that makes it: all else stays as it is, to the byte.
+
+`ast` finds the call, and libcst edits it alone, so that comments and layout stay.
+"""
 
 from __future__ import annotations
 
+import ast
 import difflib
+import io
 import os
+import re
+import tokenize
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainperf.errors import TrainperfError
+from trainperf.prove.changes import WITHOUT_WORKERS, implied_by
 
 if TYPE_CHECKING:
     import libcst as cst
+
+# Of DataLoader's own arguments, by their place.
+_POSITIONAL = {5: "num_workers", 7: "pin_memory", 9: "timeout", 11: "multiprocessing_context"}
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")  # as Python counts them: a form feed ends none
+_PYTHON = "/lib/python3"  # whose own modules may stand in between: typing, of DataLoader[int](...)
+_PACKAGES = ("site-packages", "dist-packages")
 
 
 def why_no_libcst() -> str:
@@ -25,11 +39,11 @@ def why_no_libcst() -> str:
 
 def user_call(chain: Sequence[Sequence[Any]]) -> tuple[str, int] | None:
     """(file, line) of the call that makes the loader, if that is the user's own code."""
-    if not chain:
-        return None
-    file, line = chain[0]
-    library = any(part in file for part in ("site-packages", "dist-packages")) or not os.path.isfile(file)
-    return None if library else (file, line)
+    for file, line in chain:
+        library = any(part in file for part in _PACKAGES) or not os.path.isfile(file)
+        if library or _PYTHON not in file:
+            return None if library else (file, line)
+    return None
 
 
 def base_of(file: str) -> str:
@@ -38,100 +52,174 @@ def base_of(file: str) -> str:
     return here if os.path.realpath(file).startswith(os.path.realpath(here) + os.sep) else os.path.dirname(file)
 
 
-def diff(file: str, line: int, arguments: Mapping[str, Any], *, kind: str) -> str:
-    """The patch, as `git apply` and `patch -p1` take it in the folder base_of(file).
+def diff(file: str, line: int, arguments: Mapping[str, Any], *, kind: str) -> bytes:
+    """The patch, as `git apply` and `patch -p1` take it in the folder base_of(file): in the encoding of the file.
 
     `kind`: the class of the loader, which the call at `line` names. Raises TrainperfError where there is no such call,
-    or several.
+    or several, or one whose arguments are not known.
     """
-    before = Path(file).read_bytes().decode()
-    after = edit(before, line, arguments, kind=kind)
-    name = os.path.relpath(os.path.realpath(file), os.path.realpath(base_of(file)))
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-    )
-    return "".join(part if part.endswith("\n") else f"{part}\n\\ No newline at end of file\n" for part in lines)
+    before = Path(file).read_bytes()
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(before).readline)
+    source = before.decode(encoding)
+    if source.encode(encoding) != before:
+        raise TrainperfError(f"its encoding, {encoding}, does not give back the same bytes")
+    after = edit(source, line, arguments, kind=kind).encode(encoding)
+    name = os.fsencode(os.path.relpath(os.path.realpath(file), os.path.realpath(base_of(file))))
+    # Git's lines end with \n alone.
+    sides = [text.split(b"\n") for text in (before, after)]
+    lines = [[part + b"\n" for part in side[:-1]] + [part for part in side[-1:] if part] for side in sides]
+    made = difflib.diff_bytes(difflib.unified_diff, lines[0], lines[1], b"a/" + name, b"b/" + name)
+    return b"".join(part if part.endswith(b"\n") else part + b"\n\\ No newline at end of file\n" for part in made)
 
 
 def edit(source: str, line: int, arguments: Mapping[str, Any], *, kind: str = "DataLoader") -> str:
-    """`source` with these keyword arguments in the call of `kind` at `line`."""
+    """`source` with these arguments in the call of `kind` at `line`, and without those that they do not allow."""
     import libcst as cst
-    from libcst.metadata import MetadataWrapper, PositionProvider
 
-    wrapper = MetadataWrapper(cst.parse_module(source))
-    positions = wrapper.resolve(PositionProvider)
-    calls = [
+    call = _call(source, line, kind.rpartition(".")[2])
+    begin, end = _span(source, call)
+    text = source[begin:end]
+    around = cst.Module([], default_newline="\r\n" if "\r\n" in text else "\n")
+    parsed = cst.parse_expression(text)
+    if not isinstance(parsed, cst.Call) or around.code_for_node(parsed) != text:
+        raise TrainperfError(f"the call at line {line} cannot be rewritten")
+    new = parsed.with_changes(args=_with(parsed.args, arguments, around))
+    edited = source[:begin] + around.code_for_node(new) + source[end:]
+    try:
+        ast.parse(edited)
+    except SyntaxError:
+        raise TrainperfError(f"the call at line {line} takes no further argument as it is written") from None
+    return edited
+
+
+def _call(source: str, line: int, kind: str) -> ast.Call:
+    """The one of `kind`, or of DataLoader itself, at `line`."""
+    at_line = [
         node
-        for node, at in positions.items()
-        if isinstance(node, cst.Call)
-        and at.start.line <= line <= at.end.line
-        and _name(node.func) in (kind, "DataLoader")
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
-    inner = [c for c in calls if not any(d is not c and _holds(positions[c], positions[d]) for d in calls)]
-    on_line = [c for c in inner if positions[c].start.line == line] or inner
-    if len(on_line) != 1:
-        what = "no call" if not on_line else f"{len(on_line)} calls"
-        raise TrainperfError(f"{what} of {kind} at line {line}: edit it by hand")
-    call = on_line[0]
-    new = call.with_changes(args=_with(call.args, arguments))
-    edited = wrapper.module.deep_replace(call, new)
-    assert isinstance(edited, cst.Module)
-    return edited.code
+    calls = [call for call in at_line if _name(call.func) in (kind, "DataLoader")]
+    inner = [call for call in calls if not any(other in calls for other in ast.walk(call) if other is not call)]
+    on_line = [call for call in inner if call.lineno == line] or inner
+    if len(on_line) == 1:
+        return on_line[0]
+    if on_line:
+        raise TrainperfError(f"line {line} has {len(on_line)} calls of {kind}")
+    if any(_name(call.func) == "__init__" for call in at_line):
+        raise TrainperfError(f"{kind} has an __init__ of its own, which calls DataLoader's")
+    raise TrainperfError(f"line {line} does not call {kind} by its name")
 
 
-def _with(args: Sequence[cst.Arg], arguments: Mapping[str, Any]) -> list[cst.Arg]:
+def _name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    if isinstance(function, ast.Subscript):  # DataLoader[tuple[...]](...)
+        return _name(function.value)
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _span(source: str, node: ast.expr) -> tuple[int, int]:
+    """Where it begins and ends in `source`; ast counts bytes of UTF-8 in a line."""
+    lines = _LINE.findall(source)
+
+    def offset(line: int, column: int) -> int:
+        before = lines[line - 1].encode()[:column].decode()
+        return sum(map(len, lines[: line - 1])) + len(before)
+
+    return offset(node.lineno, node.col_offset), offset(node.end_lineno or 0, node.end_col_offset or 0)
+
+
+def _with(args: Sequence[cst.Arg], arguments: Mapping[str, Any], around: cst.Module) -> list[cst.Arg]:
     import libcst as cst
 
-    left = dict(arguments)
-    kept: list[cst.Arg] = []
-    for arg in args:
-        name = arg.keyword.value if arg.keyword is not None else None if arg.star else _POSITIONAL.get(len(kept))
-        if name in left:
-            kept.append(arg.with_changes(value=cst.parse_expression(repr(left.pop(name)))))
-        else:
-            kept.append(arg)
-    at = next((i for i, arg in enumerate(kept) if arg.star == "**"), len(kept))
+    set_to = implied_by(arguments) | dict(arguments)
+    found: list[cst.Arg] = []
+    dropped: list[cst.Arg] = []
+    for arg, name in zip(args, _names(args), strict=True):
+        if name not in set_to:
+            found.append(arg)
+            continue
+        value = set_to.pop(name)
+        found.append(arg.with_changes(value=cst.parse_expression(repr(value))))
+        if arg.keyword is not None and name in WITHOUT_WORKERS and value == WITHOUT_WORKERS[name]:
+            dropped.append(found[-1])  # it is so by default
+    mappings = [arg for arg in found if arg.star == "**"]
+    if not mappings:  # what is so by default need not be said
+        set_to = {name: value for name, value in set_to.items() if name in arguments}
+    if set_to and any(arg.star == "*" for arg in found):
+        raise TrainperfError("the call passes its arguments on as *args")
+    if mappings and set_to:  # which may hold them too
+        found[found.index(mappings[0])] = _merged(mappings, set_to, around)
+        dropped += mappings[1:]
+        set_to = {}
+    for arg in dropped:
+        found = _without(found, found.index(arg))
+    return _behind(found, set_to)
+
+
+def _names(args: Sequence[cst.Arg]) -> list[str]:
+    """Of each argument; "" where it has none that counts here."""
+    plain = next((i for i, arg in enumerate(args) if arg.star), len(args))
+    return [
+        arg.keyword.value if arg.keyword is not None else _POSITIONAL.get(i, "") if i < plain else ""
+        for i, arg in enumerate(args)
+    ]
+
+
+def _merged(mappings: Sequence[cst.Arg], values: Mapping[str, Any], around: cst.Module) -> cst.Arg:
+    """One mapping with all that these have, and the values."""
+    import libcst as cst
+
+    parts = [f"**{_operand(arg.value, around)}" for arg in mappings]
+    parts += [f'"{name}": {value!r}' for name, value in values.items()]
+    return mappings[0].with_changes(value=cst.parse_expression(f"{{{', '.join(parts)}}}"))
+
+
+def _operand(value: cst.BaseExpression, around: cst.Module) -> str:
+    """As it can stand behind ** in a dict, where not all is allowed that a call takes there."""
+    import libcst as cst
+
+    text = around.code_for_node(value)
+    plain = isinstance(value, cst.Name | cst.Attribute | cst.Subscript | cst.Call | cst.Dict)
+    return text if plain or value.lpar else f"({text})"
+
+
+def _without(args: list[cst.Arg], at: int) -> list[cst.Arg]:
+    """What follows the last one closes the call, and moves behind the one before it."""
+    import libcst as cst
+
+    gone = args[at]
+    if not 0 < at == len(args) - 1:
+        return [*args[:at], *args[at + 1 :]]
+    last = args[at - 1]
+    between = last.comma.whitespace_after if isinstance(last.comma, cst.Comma) else None
+    closing = gone.comma.whitespace_after if isinstance(gone.comma, cst.Comma) else gone.whitespace_after_arg
+    if isinstance(between, cst.ParenthesizedWhitespace) and isinstance(closing, cst.ParenthesizedWhitespace):
+        assert isinstance(last.comma, cst.Comma)  # each on a line of its own: its comment stays
+        between = between.with_changes(last_line=closing.last_line, indent=closing.indent)
+        return [*args[: at - 1], last.with_changes(comma=last.comma.with_changes(whitespace_after=between))]
+    return [*args[: at - 1], last.with_changes(comma=gone.comma, whitespace_after_arg=gone.whitespace_after_arg)]
+
+
+def _behind(args: list[cst.Arg], new: Mapping[str, Any]) -> list[cst.Arg]:
+    """`new` behind `args`, with commas as between the first two: each on a line of its own, or not."""
+    import libcst as cst
+
     equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-    new = [
+    added = [
         cst.Arg(keyword=cst.Name(name), value=cst.parse_expression(repr(value)), equal=equal)
-        for name, value in left.items()
+        for name, value in new.items()
     ]
-    return _separated(kept, at, new)
-
-
-def _separated(args: list[cst.Arg], at: int, new: list[cst.Arg]) -> list[cst.Arg]:
-    """`new` among `args`, with commas as between the first two: each on a line of its own, or not."""
-    import libcst as cst
-
-    if not new or not args:
-        return [*args, *new]
+    if not added or not args:
+        return [*args, *added]
     like = args[0].comma if len(args) > 1 or isinstance(args[0].comma, cst.Comma) else None
     between = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     if isinstance(like, cst.Comma) and isinstance(like.whitespace_after, cst.ParenthesizedWhitespace):
         bare = like.whitespace_after.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=[])
         between = cst.Comma(whitespace_after=bare)
-    if at < len(args):
-        return [*args[:at], *(arg.with_changes(comma=between) for arg in new), *args[at:]]
     last = args[-1]  # what follows it closes the call, and moves behind the new ones
-    inner = [last.with_changes(comma=between, whitespace_after_arg=cst.SimpleWhitespace("")), *new[:-1]]
+    inner = [last.with_changes(comma=between, whitespace_after_arg=cst.SimpleWhitespace("")), *added[:-1]]
     inner = [inner[0], *(arg.with_changes(comma=between) for arg in inner[1:])]
-    closing = new[-1].with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
+    closing = added[-1].with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
     return [*args[:-1], *inner, closing]
-
-
-_POSITIONAL = {5: "num_workers", 7: "pin_memory"}  # of DataLoader's own arguments
-
-
-def _name(function: cst.BaseExpression) -> str:
-    import libcst as cst
-
-    if isinstance(function, cst.Attribute):
-        return function.attr.value
-    if isinstance(function, cst.Subscript):  # DataLoader[tuple[...]](...)
-        return _name(function.value)
-    return function.value if isinstance(function, cst.Name) else ""
-
-
-def _holds(outer: Any, inner: Any) -> bool:
-    a, b, c, d = outer.start, outer.end, inner.start, inner.end
-    return (a.line, a.column) <= (c.line, c.column) and (d.line, d.column) <= (b.line, b.column)

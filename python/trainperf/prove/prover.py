@@ -186,7 +186,7 @@ class Prover:
             self._base, self._baselines, self._shifted = base, [], []
         whole = change if change.against else change.on(base)
         timeout = self._timeout(first)
-        notes = list(change.notes(shuffles=bool((first.trial.loader or {}).get("shuffles"))))
+        notes = list(change.notes(first.trial.loader))
 
         others: list[float] = []
         kinds: list[str] = []
@@ -341,7 +341,7 @@ class Prover:
         if not low / _OTHERWISE < gain < high * _OTHERWISE:
             return None
         notes = [
-            *change.notes(shuffles=bool((first.trial.loader or {}).get("shuffles"))),
+            *change.notes(first.trial.loader),
             *filter(None, [same.reason]),
             *over,
         ]

@@ -32,7 +32,7 @@ from trainperf.runfile.schema import MECHANISMS, PHASES
 _WATCH_S = 2.5  # of the loop, in the first run
 _CACHED = 8  # batches
 _WORTH = 0.05  # of the step: less headroom is not looked into
-WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
+WORKERS = (0, 1, 2, 3, 4, 6, 8, 12, 16)
 _SCREENED = 3  # settings that are tried at first
 _DELIVERY_S = 1.3e-3  # to take a ready batch out of the workers' queue, where it is not measured: 1.2 to 1.9 ms
 _START_UP = 0.02  # of an epoch: workers that start anew for each one are worth keeping
@@ -197,7 +197,7 @@ class _Sweeping:
 
     def data_only(self) -> None:
         """What the loader gives without training, for each number of workers."""
-        for workers in (0, *WORKERS):
+        for workers in WORKERS:
             point = Point(workers)
             self.result.grid.append(point)
             trial = self._trial(self._change(workers), data_only=_READ_S)
@@ -238,10 +238,6 @@ class _Sweeping:
         settings: list[tuple[str, Any]] = [("num_workers", workers)]
         if workers and self._persistent:
             settings.append(("persistent_workers", True))
-        options = self._loader["options"]
-        if not workers:  # what a loader without workers refuses
-            settings += [("persistent_workers", False)] if options.get("persistent_workers") else []
-            settings += [("prefetch_factor", None)] if options.get("prefetch_factor") else []
         return Change(tuple(settings), "", promised)
 
     def _costs(self, now: Trial, rest_s: float, delivered_s: float | None) -> Costs:

@@ -103,7 +103,8 @@ class Trial:
         alike = [d for d in loaders if d["chain"] == mine["chain"]]
         others = [d for d in alike if d is not mine and not d["trained"] and d["dataset"] != mine["dataset"]]
         nth = next(i for i, d in enumerate(alike) if d is mine) if others else None
-        return {**mine, "nth": nth}
+        beside = [d for d in loaders if d["chain"][:1] == mine["chain"][:1] and d.get("dataset") != mine.get("dataset")]
+        return {**mine, "nth": nth, "beside": len(beside)}
 
 
 def _origin(loaders: Sequence[Mapping[str, Any]], mine: Mapping[str, Any]) -> Mapping[str, Any]:

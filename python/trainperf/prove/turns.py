@@ -148,9 +148,10 @@ class _Loader:
 
     def _made(self) -> Any:
         own = vars(self._loader)
-        before = {name: own[name] for name in ("num_workers", "prefetch_factor", "persistent_workers")}
+        before = {name: own[name] for name in ("num_workers", "prefetch_factor", "persistent_workers", "timeout")}
         ahead = (before["prefetch_factor"] or _PREFETCH) if self._workers else None
-        own.update(num_workers=self._workers, prefetch_factor=ahead, persistent_workers=self._keeps)
+        timeout = before["timeout"] if self._workers else 0  # without workers there is none
+        own.update(num_workers=self._workers, prefetch_factor=ahead, persistent_workers=self._keeps, timeout=timeout)
         try:
             return self._loader._get_iterator()
         finally:
