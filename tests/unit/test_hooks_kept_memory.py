@@ -81,6 +81,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
 
 def test_what_keeps_memory_is_in_the_run(memory: Memory) -> None:
     kept: list[bytes] = []
+    others = [[i] for i in range(10_000)]  # what was imported is frozen, and not looked at
     memory.context.device_bytes = 60_000 * MB  # however much it is
 
     def step() -> None:
@@ -89,7 +90,7 @@ def test_what_keeps_memory_is_in_the_run(memory: Memory) -> None:
 
     memory.train(40, step)
     told = memory.meta["kept_memory"]
-    assert told["steps"] >= 5 and told["seconds"] >= 3 and told["objects"] > 10_000
+    assert told["steps"] >= 5 and told["seconds"] >= 3 and told["objects"] > len(others)
     (row,) = told["kept"]
     assert (row["name"], row["owner"].rpartition(".")[2]) == ("kept", "test_what_keeps_memory_is_in_the_run")
     assert (row["text"], row["line"] > 0, row["elements"]) == ("kept.append(bytes(...))", True, told["steps"])
