@@ -254,15 +254,13 @@ def cpu_oversubscription(facts: Facts, limits: Limits) -> Outcome:
     cause = "descheduled" if waited >= cost - waited else "throttled"
     variant, params = _fewer(facts, wants)
     tried = cpus.FewerThreads.read(facts.run) if variant == "threads" and by_delay else None
-    saves, severity = Saves(), None
+    saves = Saves()
     if tried is not None:
         saved, native = _saved_by_fewer(facts, tried, claims)
         saves = Saves(share=min(1.0, saved / cost), about=True)
-        severity = facts.grade(saved, limits, machine=True) or "info"  # they share the CPUs, and lose little by it
         claims |= loaders.spread(native, saved - cost)
     return Diagnosis(
         variant=variant,
-        severity=severity,
         claim=Claim(cause, claims),
         params={
             "each": Ns(waited / facts.steps) if waited else None,
