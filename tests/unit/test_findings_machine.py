@@ -119,6 +119,13 @@ def test_what_fewer_threads_save_is_as_layers_on_fewer_took(
     )
 
 
+def test_layers_on_fewer_threads_tell_nothing_where_other_programs_use_the_cpus(make: Make) -> None:
+    tried = json.dumps({"threads": 2, "many_ns": 100, "few_ns": 10})
+    file = make(cpus="2", torch_threads="16", fewer_threads=tried).steps(100, compute=9.0, descheduled=1.5)
+    f = only(file.host(3, process_cpus=0.9, other_cpus=1.6))
+    assert (f.id, f.fix_share, f.params["few_took"]) == ("TP602", 1.0, None)
+
+
 @pytest.mark.parametrize("damaged", ["", "[]", "{}", '{"threads": 2, "many_ns": 0, "few_ns": 1}', '{"threads": "2"}'])
 def test_a_damaged_record_of_fewer_threads_tells_nothing(make: Make, damaged: str) -> None:
     file = make(cpus="2", torch_threads="8", fewer_threads=damaged).steps(100, compute=9.0, descheduled=1.5)

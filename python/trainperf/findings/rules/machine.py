@@ -253,7 +253,9 @@ def cpu_oversubscription(facts: Facts, limits: Limits) -> Outcome:
         return None
     cause = "descheduled" if waited >= cost - waited else "throttled"
     variant, params = _fewer(facts, wants)
-    tried = cpus.FewerThreads.read(facts.run) if variant == "threads" and by_delay else None
+    # Others that use CPUs meanwhile slow both sides of that, and not alike.
+    quiet = variant == "threads" and by_delay and load.others < limit("competing_cpus")
+    tried = cpus.FewerThreads.read(facts.run) if quiet else None
     saves = Saves()
     if tried is not None:
         saved, native = _saved_by_fewer(facts, tried, claims)
