@@ -96,6 +96,7 @@ def finding(id: str, fix: str, **more: Any) -> Any:
         ("TP308", "torch.set_num_threads(2)  # or raise the limit", "threads=2"),
         ("TP303", "import gc\ngc.collect(); gc.freeze(); gc.disable()  # once, after setup", "gc=off"),
         ("TP311", "torch.optim.Adam(..., fused=True)", "fused=True"),
+        ("TP314", "optimizer.zero_grad()  # set_to_none=True", "zero_grad=set_to_none"),
         ("TP506", 'model = torch.compile(model, mode="reduce-overhead")  # x', "compile=reduce-overhead"),
         ("TP506", "model = torch.compile(model)  # fewer kernels", "compile=default"),
         ("TP603", "MALLOC_TOP_PAD_=2 MALLOC_X_=1 python train.py", "MALLOC_TOP_PAD_=2, MALLOC_X_=1"),

@@ -30,6 +30,7 @@ TRIES: Mapping[str, tuple[str, ...]] = {
     "TP308": ("threads",),  # throttled
     "TP311": ("fused",),  # optimizer-step
     "TP313": ("anomaly",),  # debug-mode
+    "TP314": ("zero_grad",),  # costly-setting, of which the gradients that are filled with zeros
     "TP315": ("flush_denormal",),  # denormals
     "TP503": _LOADER,  # gpu-starved-by-data
     "TP505": ("pin_memory", "non_blocking"),  # pageable-copies
@@ -50,6 +51,7 @@ _PATTERNS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "gc": (re.compile(r"gc\.disable\(\)"), "off"),
     "fused": (re.compile(r"fused=True"), "True"),
     "anomaly": (re.compile(r"detect_anomaly(?:\(|=)False"), "off"),
+    "zero_grad": (re.compile(r"zero_grad\(\)"), "set_to_none"),
     "flush_denormal": (re.compile(r"set_flush_denormal\(True\)"), "on"),
     "non_blocking": (re.compile(r"non_blocking=True"), "True"),
     "compile": (re.compile(r"torch\.compile\(model(?:, mode=\"([a-z-]+)\")?\)"), r"\1"),
