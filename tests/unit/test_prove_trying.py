@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import json
 import math
-import functools
 import random
 import re
 import subprocess

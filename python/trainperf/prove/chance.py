@@ -50,7 +50,7 @@ def state_of(generators: Sequence[Any]) -> int:
             kept = generator.bit_generator.state
         else:  # torch's, and NumPy's older one
             kept = generator.get_state()
-        code = zlib.crc32(repr(getattr(kept, "tolist", lambda: kept)()).encode(), code)
+        code = zlib.crc32(repr(kept.tolist() if hasattr(kept, "tolist") else kept).encode(), code)
     return code
 
 

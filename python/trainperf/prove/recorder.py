@@ -64,7 +64,8 @@ class Recorder:
         turns: Turns | None = None,
         turning: Callable[[], None] = lambda: None,
     ) -> None:
-        """`epoch`: batches after which each pass over a loader ends, as if it had no more. `cached`: after so many batches these are given again and again, as by a loader that takes no time.
+        """`epoch`: batches after which each pass over a loader ends, as if it had no more.
+        `cached`: after so many batches these are given again and again, as by a loader that takes no time.
         `data_only`: seconds for which batches are read without training, after the first step.
         `turns`: what follows, in the same process; nothing is recorded of it, and `turning` is called before."""
         self._turns = turns

@@ -28,8 +28,8 @@ _DEPENDS = (
     "ones, or on what the loop sets, which workers do not see"
 )
 _OWN = (
-    "its dataset draws from a random generator that it keeps: each worker begins with a copy of it, so workers draw the "
-    "same numbers. Seed it in worker_init_fn"
+    "its dataset draws from a random generator that it keeps: each worker begins with a copy of it, so workers draw "
+    "the same numbers. Seed it in worker_init_fn"
 )
 
 # same: to the bit. rounding: but for last bits. alike: within the baselines' spread. other: another training.
