@@ -78,11 +78,11 @@ part "build, and set-up of what only tests need" build
 tests() {  # tests PYTEST_ARGUMENT...
   local status=0 log=build/tests.log cache=(-o cache_dir="$PWD/build/pytest_cache")
   rm -rf build/pytest_cache
-  python -m pytest -p tests.workers -q -rfEs --color=no "${cache[@]}" "$@" 2>&1 | tee "$log" || status=$?
+  python -m pytest -q -rfEs --color=no "${cache[@]}" "$@" 2>&1 | tee "$log" || status=$?
   { [ "$status" = 1 ] && ! grep -q "^worker '.*' crashed" "$log"; } || return "$status"
   again=yes
   printf '\n-- once more, those that failed\n'
-  python -m pytest -p tests.workers -q "${cache[@]}" "$@" --workers 0 --last-failed --last-failed-no-failures none
+  python -m pytest -q "${cache[@]}" "$@" -n 0 --last-failed --last-failed-no-failures none
 }
 
 on() {  # on WHICH HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
@@ -106,12 +106,12 @@ cpp_tests() {
 
 cores=$(nproc)
 # Tests wait for a quarter of their time, for children that start and for sleeps: one more than cores keeps these busy.
-shared=(--workers "$((cores + 1))")
+shared=(-n "$((cores + 1))" --dist loadfile --no-loadscope-reorder)
 version=$(python -V)
 # To import all takes a while.
 mapfile -t judging < <(grep -rl --include='test_*.py' 'mark\.alone' tests | grep -v '^tests/gpu/' | sort)
 if [ $live = no ]; then
-  # What tests are, and what they import, is compiled meanwhile.
+  # Each process of pytest imports all tests: the first compiles them, and what they import, for the others.
   python -m pytest -q --collect-only tests >/dev/null 2>&1 &
   compiling=$!
   part "C++ tests that had not ended by then" cpp_tests

@@ -3,8 +3,6 @@
     done = warm.run([script, *arguments])           # as subprocess.run([sys.executable, script, ...]) with its output
     done = warm.run(["-c", program, *arguments])
 
-Processes that are forked to run tests share the import: prepare() before, and each takes one of what that returns.
-
 To import torch takes a second or more, and its compiler, which the first optimizer imports, another: most of what a
 short child lasts. The process that is forked runs no Python but on one thread and has never seen trainperf; a child's
 program is its `__main__`, and ends as in any interpreter: threads, atexit, signals, exit code. What is tested of
@@ -57,48 +55,25 @@ _started: list[socket.socket] = []
 def _parent() -> socket.socket:
     """The process that imports torch, started when it is first asked for; it ends with this one."""
     if not _started:
-        take(prepare(1), 0)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        process = subprocess.Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()])
+        theirs.close()
+        _started.append(ours)
+
+        def end() -> None:
+            ours.close()
+            process.wait()
+
+        atexit.register(end)
     return _started[0]
 
 
-def prepare(count: int) -> list[socket.socket]:
-    """One for each process that asks, by take(); it imports torch meanwhile."""
-    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(count)]
-    fds = [theirs.fileno() for _, theirs in pairs]
-    process = subprocess.Popen([sys.executable, __file__, *map(str, fds)], pass_fds=fds)
-
-    def end() -> None:
-        for ours, _ in pairs:
-            ours.close()
-        process.wait()
-
-    atexit.register(end)
-    for _, theirs in pairs:
-        theirs.close()
-    return [ours for ours, _ in pairs]
-
-
-def take(prepared: list[socket.socket], number: int) -> None:
-    _started.append(prepared[number])
-    for i, other in enumerate(prepared):
-        if i != number:
-            other.close()
-
-
-def _serve(controls: list[socket.socket]) -> types.CodeType | None:
+def _serve(control: socket.socket) -> types.CodeType | None:
     """In the children their program, with `__main__` ready to be it; None at the end."""
     import torch._dynamo  # what the first optimizer of a process imports
     import torch.utils.data  # noqa: F401  # what it is all about
 
     gc.freeze()  # no child looks through what the imports made, and so copies it
-    control = controls[0]
-    for other in controls[1:]:
-        if os.fork() == 0:
-            control = other
-            break
-    for other in controls:
-        if other is not control:
-            other.close()
     while True:
         message, fds, _, _ = socket.recv_fds(control, _LONGEST, 2)
         if not message:
@@ -137,6 +112,6 @@ def _become(request: dict[str, object], fds: Sequence[int]) -> types.CodeType:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    found = _serve([socket.socket(fileno=int(fd)) for fd in sys.argv[1:]])
+    found = _serve(socket.socket(fileno=int(sys.argv[1])))
     if found is not None:
         exec(found, sys.modules["__main__"].__dict__)
