@@ -83,10 +83,11 @@ def test_views_of_a_sweep() -> None:
     assert "no loader can save more than 8.1 ms/step (54%)" in " ".join(text.split()) and "proven 1.31x" in text
     rows = [line.split() for line in text.splitlines() if line.strip()[:1] in ("0", "2", "3")]
     assert rows == [["0", "now", "15.0"], ["2", "9.0", "9.4"]]  # 3 was not tried
-    said = json.loads(json.dumps(try_json.of_sweep(found, patch="")))
+    said = json.loads(json.dumps(try_json.of_sweep(found, patch="", note="none: why")))
+    assert said["patch"] is None and said["patch_note"] == "none: why"
     assert said["best"] == {"num_workers": 2} and said["headroom_ms"] == 8.1 and len(said["grid"]) == 3
     nothing = Sweep(15.0, 0.1, reason="no loader can save more than 0.7% of the step")
-    assert try_json.of_sweep(nothing, patch="")["best"] is None
+    assert try_json.of_sweep(nothing, patch="", note="")["best"] is None
 
 
 def runs(amp: float, compiled: float | None = None, *, start_s: float = 20.0, **causes: float) -> list[Run]:

@@ -585,8 +585,8 @@ def test_both_views_say_the_same() -> None:
     console.emit(try_console.lines(found, patch="fix.patch: git apply fix.patch"), out)
     text = out.getvalue()
     assert "num_workers=2: proven 1.31x [" in text and "git apply fix.patch" in text and "failed" in text
-    said = try_json.to_dict(found, patch="fix.patch")
-    assert said["patch"] == "fix.patch"
+    said = try_json.to_dict(found, patch="fix.patch", note="fix.patch: git apply fix.patch")
+    assert said["patch"] == "fix.patch" and said["patch_note"] == "fix.patch: git apply fix.patch"
     first, second = said["changes"]
     assert first["verdict"] == "proven" and first["gain"] == pytest.approx(1.31, abs=0.01) and first["pairs"] == 5
     assert first["interval"][0] < first["gain"] < first["interval"][1]
@@ -611,7 +611,7 @@ def test_the_page_shows_each_change_and_the_script_without_it(tmp_path: Path) ->
     assert page.count('<svg class="chart bar') == 2 and "<b>other</b>" not in page and "-6.00" in page
     assert ">gc</th>" not in page  # too small to show
     (data,) = re.findall(r'<script type="application/json" id="trainperf-try">(.*?)</script>', page, re.S)
-    assert json.loads(data) == try_json.to_dict(found, patch="fix.patch")
+    assert json.loads(data) == try_json.to_dict(found, patch="fix.patch", note="fix.patch: git apply fix.patch")
     nothing = try_html.render(result(), script="train.py", patch="", note="")
     assert "No finding of this run has a fix" in nothing
 

@@ -44,7 +44,9 @@ examples:
         best = dict(found.best.settings) if found.best is not None else {}
         patch = trial_options.write_patch(best, found.loader, args.output, overwrite=args.force)
         if args.json:
-            json.dump(try_json.of_sweep(found, patch=patch.file), sys.stdout, indent=2, allow_nan=False)
+            json.dump(
+                try_json.of_sweep(found, patch=patch.file, note=patch.note), sys.stdout, indent=2, allow_nan=False
+            )
             sys.stdout.write("\n")
         else:
             width = console.terminal_width(sys.stdout)

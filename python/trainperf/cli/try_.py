@@ -76,7 +76,9 @@ examples:
         settings = dict(result.accepted.settings)
         patch = trial_options.write_patch(settings, result.loader, args.output, overwrite=args.force)
         if args.json:
-            json.dump(try_json.to_dict(result, patch=patch.file), sys.stdout, indent=2, allow_nan=False)
+            json.dump(
+                try_json.to_dict(result, patch=patch.file, note=patch.note), sys.stdout, indent=2, allow_nan=False
+            )
             sys.stdout.write("\n")
         else:
             width = console.terminal_width(sys.stdout)

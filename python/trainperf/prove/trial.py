@@ -103,7 +103,8 @@ class Trial:
         alike = [d for d in loaders if d["chain"] == mine["chain"]]
         others = [d for d in alike if d is not mine and not d["trained"] and d["dataset"] != mine["dataset"]]
         nth = next(i for i, d in enumerate(alike) if d is mine) if others else None
-        beside = [d for d in loaders if d["chain"][:1] == mine["chain"][:1] and d.get("dataset") != mine.get("dataset")]
+        own = (mine["chain"], mine.get("dataset"))  # made anew for another epoch
+        beside = [d for d in loaders if d["chain"][:1] == mine["chain"][:1] and (d["chain"], d.get("dataset")) != own]
         return {**mine, "nth": nth, "beside": len(beside)}
 
 

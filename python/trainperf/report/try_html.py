@@ -43,7 +43,7 @@ def render(result: Result, *, script: str, patch: str, note: str) -> str:
             sides=_sides,
             legend=[(name, palette.look(name)) for name in sorted(causes, key=palette.place)],
             definitions=Markup(palette.definitions()),
-            data=Markup(script_safe(try_json.to_dict(result, patch=patch))),
+            data=Markup(script_safe(try_json.to_dict(result, patch=patch, note=note))),
         )
     )
     return homeless(page)

@@ -11,19 +11,20 @@ from trainperf.prove.prover import Outcome
 from trainperf.prove.sweep import Sweep
 
 
-def to_dict(result: Result, *, patch: str) -> dict[str, Any]:
+def to_dict(result: Result, *, patch: str, note: str) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "changes": [_outcome(outcome) for outcome in result.outcomes],
         "accepted": dict(result.accepted.settings),
         "untried": list(result.untried),
         "patch": patch or None,
+        "patch_note": note,
         "interrupted": result.interrupted,
         "seconds": round(result.seconds, 1),
     }
 
 
-def of_sweep(found: Sweep, *, patch: str) -> dict[str, Any]:
+def of_sweep(found: Sweep, *, patch: str, note: str) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "changes": [_outcome(found.outcome)] if found.outcome is not None else [],
@@ -42,6 +43,7 @@ def of_sweep(found: Sweep, *, patch: str) -> dict[str, Any]:
         ],
         "reason": found.reason,
         "patch": patch or None,
+        "patch_note": note,
         "interrupted": found.interrupted,
         "seconds": round(found.seconds, 1),
     }
