@@ -63,14 +63,19 @@ def test_another_order_is_another_training() -> None:
 
 
 def test_a_stream_that_each_worker_yields_whole_is_found() -> None:
-    twice = [100 + i // 2 for i in range(40)]
-    found = compare([record(stream=True)], record(stream=True, codes=twice))
-    assert found.kind == "other" and "several times" in found.reason
+    twice, four_times = ([100 + i // workers for i in range(40)] for workers in (2, 4))
+    for baseline in (record(stream=True), record(stream=True, codes=twice, workers=2)):
+        found = compare([baseline], record(stream=True, codes=four_times, workers=4))
+        assert found.kind == "other" and "several times" in found.reason
 
 
 def test_a_stream_that_is_divided_comes_in_another_order() -> None:
+    """Though batches of a part are alike, as of a file with one class."""
     dealt = [100 + i for i in [*range(0, 40, 2), *range(1, 40, 2)]]
-    found = compare([record(stream=True)], record(stream=True, codes=dealt))
+    found = compare([record(stream=True)], record(stream=True, codes=dealt, workers=2))
+    assert found.kind == "other" and "another order" in found.reason
+    parts, in_turns = [100 + i // 10 for i in range(40)], [100 + i % 2 for i in range(40)]
+    found = compare([record(stream=True, codes=parts)], record(stream=True, codes=in_turns, workers=2))
     assert found.kind == "other" and "another order" in found.reason
 
 

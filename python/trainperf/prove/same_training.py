@@ -122,7 +122,7 @@ def _samples(baselines: Sequence[Record], trial: Record) -> str:
     if at is None:
         return ""
     epoch, batch = at
-    if stream and _repeats(trial, batch) > _repeats(first, batch):
+    if stream and _repeats(first, trial, epoch):
         return "samples come several times: the stream is not divided among its workers (get_worker_info)"
     where = f"from batch {batch + 1}" + (f" of epoch {epoch + 1}" if epoch else "")
     return f"samples come in another order {where} on"
@@ -142,9 +142,12 @@ def _workers(record: Record) -> int:
     return int(record["loaders"][record["trains"]]["options"].get("num_workers") or 0)
 
 
-def _repeats(record: Record, around: int) -> int:
-    codes = [c for e in record["epochs"] for c in e["codes"]][: max(64, 4 * around)]
-    return len(codes) - len(set(codes))
+def _repeats(first: Record, trial: Record, epoch: int) -> bool:
+    """Whether each worker gives all that the stream has: each batch comes as often as there are workers."""
+    few, many = (max(1, _workers(record)) for record in (first, trial))
+    codes = [record["epochs"][epoch]["codes"] for record in (first, trial)]
+    rounds = min(len(codes[0]) // few, len(codes[1]) // many)
+    return rounds > 0 and all(codes[1][i] == codes[0][i // many * few] for i in range(rounds * many))
 
 
 def _near(a: Sequence[float], b: Sequence[float]) -> Sameness:
