@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -293,7 +294,7 @@ def test_what_trials_write_elsewhere_is_removed(folder: Path, tmp_path: Path, mo
     with Trials(Command("train.py")) as trials:
         first = trials.run(Asked(batches=5))
         trial = trials.run(Asked(Change.parse("num_workers=1"), first.loader, batches=5))
-        assert trial.finished and trial.record["unproven"] == [] and trial.record["made"] == [str(elsewhere)]
+        assert trial.finished and trial.record["unproven"] == []
     assert not elsewhere.exists() and leftovers(tmp) == []
 
 
@@ -340,6 +341,10 @@ def test_a_script_that_cannot_be_tried_is_one_line(folder: Path, tmp_path: Path,
     assert leftovers(tmp_path / "tmp") == []
 
 
+def no_overlay(*_: object) -> None:
+    raise TrainperfError("it is a test")
+
+
 def test_without_a_sandbox_nothing_that_exists_is_overwritten(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """In this process, with a system that allows no overlay."""
     source = (folder / "train.py").read_text().replace("3200", "160")  # an epoch of 20 batches: it saves soon
@@ -348,13 +353,25 @@ def test_without_a_sandbox_nothing_that_exists_is_overwritten(folder: Path, tmp_
     )
     monkeypatch.chdir(folder)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(sandbox, "why_not", lambda: "it is a test")
+    monkeypatch.setattr(sandbox, "try_out", no_overlay)
     with Trials(Command("train.py")) as trials:
         assert trials.sandboxed == []
         trial = trials.run(Asked(batches=30, fresh=True))
         assert (trial.ended, trial.error) == ("overwrite", str(folder / "last.pt"))
         made = folder / "log.txt"  # new: it may be written, and goes when the trial ends
-        assert trial.record["made"] == [str(made)] and not made.exists()
+        assert not made.exists()
+
+
+def test_a_trial_that_hangs_leaves_no_new_file(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    makes = f"import os, time\nos.makedirs({str(elsewhere / 'run')!r})\nopen({str(elsewhere / 'run' / 'pid')!r}, 'w')\n"
+    (folder / "train.py").write_text(f"{makes}open({str(elsewhere / 'ready')!r}, 'w').write('x')\ntime.sleep(1000)\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sandbox, "try_out", no_overlay)
+    with Trials(Command("train.py")) as trials:
+        waited = trials.run(Asked(batches=5, fresh=True, timeout_s=15))
+    assert waited.ended == "hung" and list(elsewhere.iterdir()) == []
 
 
 def test_batches_that_take_no_time_and_a_loader_alone(trials: Trials) -> None:
@@ -376,8 +393,8 @@ def test_a_file_elsewhere_makes_the_sandbox_larger(
 ) -> None:
     if sandbox.why_not():
         pytest.skip(f"no overlay here: {sandbox.why_not()}")
-    monkeypatch.setattr(trials, "sandboxed", trials.sandboxed)  # as it was, for the next test
-    assert trials.sandboxed == [os.getcwd()]
+    monkeypatch.setattr(trials, "sandboxed", [os.getcwd()])  # as in a folder of another user's; and put back at the end
+    monkeypatch.setattr(trials, "named", [os.getcwd()])
     elsewhere = tmp_path / "elsewhere" / "log.txt"
     elsewhere.parent.mkdir()
     elsewhere.write_text("keep")
@@ -386,6 +403,35 @@ def test_a_file_elsewhere_makes_the_sandbox_larger(
     assert trials.run(Asked(batches=5)).ended == "steps"
     assert trials.sandboxed == sorted([os.getcwd(), str(elsewhere.parent)], key=lambda p: (len(p), p))
     assert elsewhere.read_text() == "keep"
+
+
+def test_what_a_trial_changes_elsewhere_is_as_it_was(trials: Trials, tmp_path: Path) -> None:
+    """By Python, SQLite, C++ and a subprocess; of files that were there, and new ones."""
+    if sandbox.why_not():
+        pytest.skip(f"no overlay here: {sandbox.why_not()}")
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "run").mkdir(parents=True)
+    for name in ("run/best.pt", "jit.pt", "by_shell.txt"):
+        (elsewhere / name).write_text("keep")
+    sqlite3.connect(elsewhere / "metrics.sqlite").execute("create table m (x)").connection.close()
+    before = {f: f.read_bytes() for f in elsewhere.rglob("*") if f.is_file()}
+    changes = f"""
+import os, shutil, sqlite3, subprocess, torch
+os.chdir({str(elsewhere)!r})
+shutil.rmtree("run")
+os.makedirs("run", exist_ok=False)
+open("run/new.txt", "w").write("new")
+with sqlite3.connect("metrics.sqlite") as database:
+    database.execute("insert into m values (1)")
+torch.jit.script(torch.nn.Linear(2, 2)).save("jit.pt")
+subprocess.run("echo other > by_shell.txt; echo new > new_by_shell.txt", shell=True, check=True)
+"""
+    source = Path("train.py").read_text()
+    for _ in range(2):  # the second one must begin as the first did
+        Path("train.py").write_text(changes + source)
+        trial = trials.run(Asked(batches=5))
+        assert trial.ended == "steps", trial.error
+        assert {f: f.read_bytes() for f in elsewhere.rglob("*") if f.is_file()} == before
 
 
 def test_modules_of_the_current_folder_are_not_imported_before_the_script(

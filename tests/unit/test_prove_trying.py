@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import io
 import json
 import math
 import random
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +21,7 @@ from trainperf.cli.trial_options import write_patch
 from trainperf.cli.try_ import exit_code
 from trainperf.errors import TrainperfError
 from trainperf.findings.rules import ALL
-from trainperf.prove import chance, measure, prover, sandbox
+from trainperf.prove import chance, measure, prover
 from trainperf.prove.attempt import Result, attempt
 from trainperf.prove.candidates import TRIES, candidates, explained, settings_of, with_start_up
 from trainperf.prove.changes import Change
@@ -624,35 +622,3 @@ def test_a_trainers_loader_is_set_by_its_arguments() -> None:
     both = write_patch({"flush_denormal": "on", "OMP_NUM_THREADS": "2"}, None, "fix.patch").note
     assert both == "none: call torch.set_flush_denormal(True); start the script with OMP_NUM_THREADS=2"
     assert write_patch({}, None, "fix.patch").note == ""
-
-
-# The sandbox
-
-
-@pytest.mark.skipif(bool(sandbox.why_not()), reason=f"no overlay here: {sandbox.why_not()}")
-def test_what_is_written_in_the_sandbox_vanishes(tmp_path: Path) -> None:
-    shown, scratch = tmp_path / "shown", tmp_path / "scratch"
-    shown.mkdir()
-    scratch.mkdir()
-    (shown / "last.pt").write_text("keep")
-    code = (
-        "import os, sys; from trainperf.prove import sandbox\n"
-        "os.chdir(sys.argv[1]); sandbox.enter(sys.argv[1:2], sys.argv[2])\n"
-        "open('last.pt', 'a').write('!'); open('new', 'w'); print(open('last.pt').read(), sorted(os.listdir('.')))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, shown, scratch], capture_output=True, text=True, check=True)
-    assert ast.literal_eval(done.stdout.split(" ", 1)[1]) == ["last.pt", "new"] and done.stdout.startswith("keep!")
-    assert (shown / "last.pt").read_text() == "keep" and not (shown / "new").exists()
-
-
-def test_a_folder_with_a_mount_inside_has_no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "_mounts", lambda: ["/", "/srv/a/data"])
-    assert sandbox.folders_of(["/srv/b"], "/tmp/x") == ["/srv/b"]
-    with pytest.raises(TrainperfError, match="/srv/a/data is mounted inside /srv/a"):
-        sandbox.folders_of(["/srv/a"], "/tmp/x")
-
-
-def test_folders_of_a_sandbox_are_the_outermost() -> None:
-    assert sandbox.folders_of(["/srv/a/b", "/srv/a", "/srv/c"], "/tmp/x") == ["/srv/a", "/srv/c"]
-    with pytest.raises(TrainperfError, match="its own scratch folder"):
-        sandbox.folders_of(["/tmp"], "/tmp/x")

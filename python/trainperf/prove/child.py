@@ -55,7 +55,7 @@ class Trial:
         self._injection = Injection(
             spec["settings"], self._recorder, chain=loader.get("chain"), nth=loader.get("nth"), shift=spec["shift"]
         )
-        self._guard = Guard(self._would_overwrite, free=spec["free"]) if spec["guard"] else None
+        self._guard = Guard(self._would_overwrite, **spec["guard"]) if spec["guard"] else None
         self._ended = False
         self._environment = dict(os.environ)
         self._set_before_torch: list[str] = []  # variables that the script sets, and torch may read as it is imported
@@ -139,7 +139,6 @@ class Trial:
                 "unproven": self._injection.unproven(),
                 "script_seeds": self._injection.script_seeds,
                 "set_before_torch": self._set_before_torch,
-                "made": list(self._guard.made) if self._guard is not None else [],
             }
             if self._watch is not None:
                 if self._watch.running:
@@ -195,7 +194,9 @@ def main(spec: Mapping[str, Any], parent: int) -> None:
     # multiprocessing's own is removed by atexit, which a trial does not come to.
     multiprocessing.current_process()._config["tempdir"] = spec["of_workers"]  # type: ignore[attr-defined]
     if spec["sandbox"]:
-        enter(spec["sandbox"], spec["scratch"])
+        failed = enter(spec["sandbox"], spec["real"], spec["scratch"])
+        if failed:
+            sys.exit("; ".join(f"{path}: {why}" for path, why in failed.items()))
     if spec["patch"]:
         done = subprocess.run(["git", "apply", "--", spec["patch"]], capture_output=True, text=True, check=False)
         if done.returncode != 0:

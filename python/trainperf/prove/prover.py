@@ -106,6 +106,10 @@ class Prover:
 
         `turns`: what follows in the same process, as of Asked. `more`: other trials follow; what forks them starts now.
         """
+        if self.trials.no_sandbox:
+            self.say(
+                f"no overlay here ({self.trials.no_sandbox}): what C++ code, workers and subprocesses write is kept"
+            )
         self.say("watching the script first")
         if more:
             self.trials.warm()
@@ -163,7 +167,7 @@ class Prover:
             for change in changes:
                 self.say(f"  {change}" + (f" ({change.finding})" if change.finding else ""))
         if self.trials.sandboxed:
-            self.say(f"what trials write in {', '.join(self.trials.sandboxed)} is discarded")
+            self.say(f"what trials write in {', '.join(self.trials.named)} is discarded")
         if not first.trial.record["script_seeds"]:
             self.say("the script sets no seed: all trials use the same one")
 

@@ -26,6 +26,7 @@ from typing import IO, Any
 from trainperf.errors import TrainperfError
 from trainperf.prove import sandbox
 from trainperf.prove.changes import Change
+from trainperf.prove.writes import caches
 from trainperf.prove.zygote import Forked, Zygote
 
 # By its path: with -m the current folder would be looked through for its imports, and may hold a random.py.
@@ -154,7 +155,9 @@ class Trials:
         self._process: subprocess.Popen[bytes] | Forked | None = None
         self._zygote: Zygote | None = None
         self.may_fork = True
-        self.sandboxed: list[str] = []
+        self.sandboxed: list[str] = []  # all folders that have an overlay
+        self.named: list[str] = []  # those among them that a person would name
+        self._beside: str | None = None  # a scratch folder for those that this process' own lies in
         self.no_sandbox = ""  # why there is none, or none of a folder that the script writes to
         self.seconds: list[float] = []
 
@@ -179,8 +182,8 @@ class Trials:
             self._remove_folders()
 
     def _remove_folders(self) -> None:
-        for folder in (self._folder, self._of_workers):
-            shutil.rmtree(folder, ignore_errors=True)
+        for folder in filter(None, (self._folder, self._of_workers, self._beside)):
+            sandbox.remove(folder)
 
     @property
     def script(self) -> str:
@@ -188,18 +191,39 @@ class Trials:
         return str(self._command)
 
     def _open_sandbox(self) -> None:
-        why = sandbox.why_not()
-        if not why:
-            try:
-                script = os.path.dirname(os.path.abspath(self._command.target)) if not self._command.module else ""
-                self.sandboxed = sandbox.folders_of([os.getcwd(), *filter(None, [script])], self._folder)
-            except TrainperfError as error:
-                why = str(error)
-        self.no_sandbox = why
-        if why and self._writes == "sandbox":
-            raise TrainperfError(
-                f"there can be no sandbox here: {why}. --allow-writes lets trials write as the script does"
-            )
+        script = os.path.dirname(os.path.abspath(self._command.target)) if not self._command.module else ""
+        try:
+            named = sandbox.folders_of([os.getcwd(), *filter(None, [script])])
+            self._widen(named, sandbox.all_that_is_written([self._folder, self._of_workers]))
+        except TrainperfError as error:
+            self.no_sandbox = str(error)
+            if self._writes == "sandbox":
+                raise TrainperfError(
+                    f"there can be no sandbox here: {error}. --allow-writes lets trials write as the script does"
+                ) from None
+
+    def _widen(self, named: Sequence[str], others: Sequence[str]) -> None:
+        """Raises TrainperfError where one of the named folders can have no overlay."""
+        folders = sandbox.folders_of(named, others)
+        if self._beside is None:
+            ours = sandbox.around(self._folder, folders)
+            places = [p for p in ("/var/tmp", "/tmp") if os.access(p, os.W_OK) and sandbox.around(p, folders) != ours]
+            if ours and places:
+                self._beside = tempfile.mkdtemp(prefix="trainperf-try-", dir=places[0])
+        scratch = [os.path.join(self._folder, "tried"), *filter(None, [self._beside])]
+        os.makedirs(scratch[0], exist_ok=True)
+        failed = sandbox.try_out(folders, self._real(named), scratch)
+        for path in named:
+            around = sandbox.around(path, folders)
+            if around in failed:
+                raise TrainperfError(failed[around])
+        self.named = [*named]
+        self.sandboxed = [folder for folder in folders if folder not in failed]
+
+    def _real(self, named: Sequence[str]) -> list[str]:
+        """What stays as it is in an overlay: our own files, caches, and what is installed."""
+        kept = [self._folder, self._of_workers, *caches(), sys.prefix]
+        return [path for path in kept if not any(sandbox.around(n, [path]) for n in named)]
 
     def warm(self) -> None:
         """Starts the process that forks trials, which takes seconds, beside a first run that needs one of its own."""
@@ -216,25 +240,25 @@ class Trials:
                 trial = self._once(asked)
             except OSError as error:
                 if error.errno in _NO_ROOM:
-                    raise self._full() from None
+                    raise self._full(self._folder) from None
                 raise
             if trial.ended != "overwrite" or not self.sandboxed:
                 return trial
+            folder = os.path.dirname(trial.error)
+            if sandbox.around(folder, self.sandboxed):
+                return trial
             try:
-                folders = sandbox.folders_of([*self.sandboxed, os.path.dirname(trial.error)], self._folder)
+                self._widen([*self.named, folder], self.sandboxed)
             except TrainperfError as error:
                 self.no_sandbox = str(error)
                 return trial
-            if folders == self.sandboxed:
-                return trial
-            self.sandboxed = folders
 
     def _once(self, asked: Asked) -> Trial:
         change, loader = asked.change, asked.loader
         self._number += 1
         stem = os.path.join(self._folder, str(self._number))
         command = Command.parse(change.against) if change is not None and change.against else self._command
-        scratch = f"{stem}.scratch"
+        scratch = [f"{stem}.scratch", *([os.path.join(self._beside, str(self._number))] if self._beside else [])]
         spec = {
             "command": {"target": command.target, "arguments": command.arguments, "module": command.module},
             "folder": os.getcwd(),
@@ -249,15 +273,22 @@ class Trials:
             "epoch": asked.epoch,
             "turns": dict(asked.turns) if asked.turns else None,
             "watched": asked.watched,
-            "guard": self._writes != "allow",
-            "free": [self._folder, *self.sandboxed],
+            "guard": {
+                "made": f"{stem}.made",
+                "free": [self._folder, *caches(), *self.sandboxed],
+                "guarded": [path for path in self._real(self.named) if path == sys.prefix],
+            }
+            if self._writes != "allow"
+            else None,
             "sandbox": self.sandboxed,
+            "real": self._real(self.named),
             "scratch": scratch,
             "of_workers": self._of_workers,
             "record": f"{stem}.json",
             "run_file": f"{stem}.tpr",
         }
-        os.mkdir(scratch)
+        for place in scratch:
+            os.mkdir(place)
         Path(f"{stem}.spec").write_text(json.dumps(spec))
         began = time.monotonic()
         started = False
@@ -272,16 +303,18 @@ class Trials:
                 started = len(self._processes()) > 1
             finally:
                 code = self._end()
+                _remove(_lines(f"{stem}.made"))  # each trial begins as the first did
         took = time.monotonic() - began
         self.seconds.append(took)
-        full = _free_bytes(self._folder) < _FULL  # while what the script wrote is there
-        shutil.rmtree(scratch, ignore_errors=True)
+        full = next((p for p in scratch if _free_bytes(p) < _FULL), "")  # while what the script wrote is there
+        for place in scratch:
+            sandbox.remove(place)
         if hung:
             trial = Trial("hung", f"it had not ended after {took:.0f} s", seconds=took, started=started)
         else:
             trial = self._seen(stem, code, took)
         if full and trial.ended in ("hung", "error"):
-            raise self._full()
+            raise self._full(full)
         return trial
 
     def _seen(self, stem: str, code: int, took: float) -> Trial:
@@ -290,12 +323,11 @@ class Trials:
             record = json.loads(Path(f"{stem}.json").read_text())
         except FileNotFoundError:
             return Trial("error", _last_words(text, code), seconds=took, log=text)
-        if self._writes != "allow":
-            _remove(record["made"])  # each trial begins as the first did
         return Trial(record["ended"], record["error"], record, f"{stem}.tpr", took, text)
 
-    def _full(self) -> TrainperfError:
-        where = os.path.dirname(self._folder)
+    def _full(self, scratch: str) -> TrainperfError:
+        ours = scratch == self._folder or sandbox.around(scratch, [self._folder])
+        where = os.path.dirname(self._folder if ours or self._beside is None else self._beside)
         return TrainperfError(f"trials write to {where}, which is full: set TMPDIR to a folder with room")
 
     def _start(self, command: Command, spec: str, log: IO[bytes], asked: Asked) -> subprocess.Popen[bytes] | Forked:
@@ -349,6 +381,14 @@ class Trials:
 def _free_bytes(folder: str) -> int:
     room = os.statvfs(folder)
     return room.f_bavail * room.f_frsize
+
+
+def _lines(path: str) -> list[str]:
+    """What the guard of a trial has written, however that ended."""
+    try:
+        return [json.loads(line) for line in Path(path).read_text().split("\n")[:-1]]
+    except FileNotFoundError:
+        return []
 
 
 def _remove(made: Sequence[str]) -> None:
