@@ -73,7 +73,9 @@ def test_trying_out_says_which_folders_can_have_no_overlay(tmp_path: Path) -> No
     shown, scratch = tmp_path / "shown", tmp_path / "scratch"
     shown.mkdir()
     scratch.mkdir()
-    assert list(sandbox.try_out([str(shown), "/proc/self/fdinfo"], [], [str(scratch)])) == ["/proc/self/fdinfo"]
+    gone = str(tmp_path / "gone")  # since it was found
+    folders = [gone, str(shown), "/proc/self/fdinfo"]
+    assert list(sandbox.try_out(folders, [gone], [str(scratch)])) == ["/proc/self/fdinfo"]
     assert list(shown.iterdir()) == list(scratch.iterdir()) == []
 
 

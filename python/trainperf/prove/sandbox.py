@@ -120,13 +120,7 @@ def try_out(folders: Sequence[str], real: Sequence[str], scratch: Sequence[str])
     """
     if sys.platform != "linux":
         raise TrainperfError("overlay mounts are Linux'")
-    code = (
-        "import json, os, sys; from trainperf.prove import sandbox; folders, real, scratch = json.loads(sys.argv[1])\n"
-        "device = lambda f: os.stat(f).st_dev\n"
-        "before = {f: device(f) for f in folders}; failed = sandbox.enter(folders, real, scratch)\n"
-        "held = {f: 'the overlay did not hold' for f in folders if device(f) == before[f]}\n"
-        "print(json.dumps(held | failed))"
-    )
+    code = "import json, sys; from trainperf.prove import sandbox; sandbox.tell(*json.loads(sys.argv[1]))"
     command = [sys.executable, "-c", code, json.dumps([folders, real, scratch])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     for place in scratch:
@@ -135,6 +129,24 @@ def try_out(folders: Sequence[str], real: Sequence[str], scratch: Sequence[str])
         raise TrainperfError(done.stderr.strip().rpartition("\n")[2] or "the overlay did not hold")
     failed: dict[str, str] = json.loads(done.stdout)
     return failed
+
+
+def tell(folders: Sequence[str], real: Sequence[str], scratch: Sequence[str]) -> None:
+    """What try_out() has a process of its own do."""
+    before = _devices(folders)
+    failed = enter(folders, real, scratch)
+    after = _devices(before)
+    held = {folder: "the overlay did not hold" for folder in after if after[folder] == before[folder]}
+    print(json.dumps(held | failed))
+
+
+def _devices(folders: Iterable[str]) -> dict[str, int]:
+    """Of those that there are: others' temporary folders go at any time."""
+    found = {}
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            found[folder] = os.stat(folder).st_dev
+    return found
 
 
 def remove(scratch: str) -> None:
