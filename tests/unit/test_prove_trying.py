@@ -28,6 +28,7 @@ from trainperf.prove.changes import Change
 from trainperf.prove.child import one_line
 from trainperf.prove.fingerprint import fingerprint, indices, weights
 from trainperf.prove.prover import Outcome
+from trainperf.prove.recorder import construction_chain
 from trainperf.prove.schedule import Measured, prove
 from trainperf.prove.sequential import MAX_PAIRS, judge
 from trainperf.prove.trial import Command, Trial, Trials
@@ -622,3 +623,13 @@ def test_a_trainers_loader_is_set_by_its_arguments() -> None:
     both = write_patch({"flush_denormal": "on", "OMP_NUM_THREADS": "2"}, None, "fix.patch").note
     assert both == "none: call torch.set_flush_denormal(True); start the script with OMP_NUM_THREADS=2"
     assert write_patch({}, None, "fix.patch").note == ""
+
+
+def test_a_librarys_wrapper_of_a_loaders_init_does_not_make_it() -> None:
+    """As Lightning's, while it calls train_dataloader(); Transformers' Trainer makes one."""
+    of_library: dict[str, Any] = {}
+    code = "def wraps(made, ask):\n    return ask(made)\ndef makes(ask):\n    return ask(object())\n"
+    exec(compile(code, "/env/lib/site-packages/trainer/data.py", "exec"), of_library)
+    assert construction_chain(object())[0][0] == __file__
+    assert of_library["wraps"](object(), construction_chain)[0][0] == __file__
+    assert of_library["makes"](construction_chain)[0] == ("/env/lib/site-packages/trainer/data.py", 4)

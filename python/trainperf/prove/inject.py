@@ -118,7 +118,7 @@ class Injection:
         signature = inspect.signature(original)
 
         def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:
-            chain = construction_chain()
+            chain = construction_chain(loader)
             if self._of_loader and self._is_the_one(chain):
                 bound = signature.bind(loader, *args, **kwargs)
                 bound.arguments.update(implied_by(self._of_loader) | self._of_loader)

@@ -370,10 +370,12 @@ class Recorder:
         }
 
 
-def construction_chain() -> list[tuple[str, int]]:
-    """Who makes a loader: the innermost frame outside of torch's loader, then the user's own frames, innermost first.
+def construction_chain(loader: Any) -> list[tuple[str, int]]:
+    """Who makes `loader`, which is being made: the innermost frame outside of torch's loader, then the user's own
+    frames, innermost first.
 
-    So of two loaders that one helper of the user's makes, each is told by who called the helper.
+    So of two loaders that one helper of the user's makes, each is told by who called the helper. A library's frame that
+    has the loader already is a subclass of its own, or a wrapper of __init__, as Lightning's: its caller makes it.
     """
     frame = sys._getframe(1)
     chain: list[tuple[str, int]] = []
@@ -386,6 +388,8 @@ def construction_chain() -> list[tuple[str, int]]:
             ("torch/utils/data/dataloader.py", "trainperf/program.py")
         )
         library = any(part in file for part in _LIBRARIES) or "/lib/python3" in file
+        if not skip and library and inner:
+            skip = any(value is loader for value in current.f_locals.values())
         if not skip and (inner or not library):
             chain.append((file, current.f_lineno))
             inner = False
