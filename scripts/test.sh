@@ -45,7 +45,7 @@ other_versions() {
 }
 
 # Debian forky waits for a mirror, as pip does for an index: all are fetched side by side. What knows no Python is built
-# once, and ccache has it for the other CPythons, whose builds go on meanwhile, as C++ tests do.
+# once, and ccache has it for the other CPythons, whose builds go on beside the C++ tests.
 build() {
   local built=0 building making setting_up
   forky=no
@@ -58,10 +58,6 @@ build() {
   scripts/setup.sh --tests <&3 &
   setting_up=$!
   wait "$building" || built=$?
-  if [ $live = no ]; then
-    ctest --preset release -j "$(nproc)" >build/ctest.log 2>&1 &
-    testing=$!
-  fi
   if wait "$making"; then forky=yes; else [ $? = 75 ] || built=1; fi
   if [ $live = no ]; then
     other_versions | xargs -r -I '{}' sh -c '{} --build' >build/other-pythons.log 2>&1 &  # that one fails is told below
@@ -97,13 +93,6 @@ on() {  # on WHICH HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
   return "$status"
 }
 
-cpp_tests() {
-  local status=0
-  wait "$testing" || status=$?
-  cat build/ctest.log
-  return "$status"
-}
-
 cores=$(nproc)
 # Tests wait for a quarter of their time, for children that start and for sleeps: one more than cores keeps these busy.
 shared=(-n "$((cores + 1))" --dist loadfile --no-loadscope-reorder)
@@ -114,7 +103,7 @@ if [ $live = no ]; then
   # Each process of pytest imports all tests: the first compiles them, and what they import, for the others.
   python -m pytest -q --collect-only tests >/dev/null 2>&1 &
   compiling=$!
-  part "C++ tests that had not ended by then" cpp_tests
+  part "C++ tests" ctest --preset release -j "$cores"
   # Recorded runs are judged alike each time: no second try.
   part "recorded runs, judged again" python -m pytest -q --color=no -n "$cores" tests/replay
   wait "$compiling" "$others" || true  # what cannot be collected or built is told below
