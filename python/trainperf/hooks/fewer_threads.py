@@ -186,7 +186,7 @@ def _on_few(layers: Sequence[_Layer], few: int) -> list[tuple[_Layer, float]]:
             if _use(few):
                 found.extend(_tried(layers))
         except Exception as error:
-            failed.append(error)  # it is raised where it is told to the run
+            failed.append(error)  # raised on the thread whose errors the run records
 
     thread = threading.Thread(target=run, name="trainperf-threads", daemon=True)
     thread.start()

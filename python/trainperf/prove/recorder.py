@@ -374,7 +374,7 @@ def construction_chain(loader: Any) -> list[tuple[str, int]]:
     """Who makes `loader`, which is being made: the innermost frame outside of torch's loader, then the user's own
     frames, innermost first.
 
-    So of two loaders that one helper of the user's makes, each is told by who called the helper. A library's frame that
+    So of two loaders that one helper of the user's makes, the caller of the helper tells which. A library's frame that
     has the loader already is a subclass of its own, or a wrapper of __init__, as Lightning's: its caller makes it.
     """
     frame = sys._getframe(1)

@@ -125,7 +125,7 @@ def _checked(facts: Facts, findings: Sequence[Finding], abstained: Sequence[Abst
 
 
 def _by_itself(facts: Facts, row: Setting, seen: Seen | None, teller: Finding | None = None) -> Checked:
-    """One that is wrong, by what the run tells of it beside a finding's cost."""
+    """One that is wrong, by what the run shows of it where no finding has its cost."""
     params = seen.params if seen is not None else {}
 
     def text(part: str) -> str:
