@@ -13,7 +13,7 @@ from trainperf.prove.changes import SETTINGS, Change
 from trainperf.prove.trial import Asked, Command, Trial, Trials
 
 SCRIPT = """
-import gc, json, os, sys
+import gc, json, os, sys, tracemalloc
 import torch
 from torch import nn
 from torch._dynamo.utils import counters
@@ -21,6 +21,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 torch.set_num_threads(2)
 torch.autograd.set_detect_anomaly(True)
+torch.use_deterministic_algorithms(True, warn_only=True)
+tracemalloc.start()
+gc.set_debug(gc.DEBUG_UNCOLLECTABLE)
 def main():
     data = TensorDataset(torch.randn(64, 8), torch.zeros(64, dtype=torch.long))
     model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 2, bias=False))  # no C++ to compile
@@ -43,6 +46,8 @@ def main():
                 "grads": [p.grad is None for p in model.parameters()][0], "anomaly": torch.is_anomaly_enabled(),
                 "strategy": torch.multiprocessing.get_sharing_strategy(), "variable": os.environ.get("SOME_VARIABLE"),
                 "graphs": counters["stats"].get("unique_graphs", 0), "flushes": float("1e-310") * step == 0,
+                "deterministic": torch.are_deterministic_algorithms_enabled(), "traced": tracemalloc.is_tracing(),
+                "debug": gc.get_debug() > 0,
             }))
         nn.functional.cross_entropy(output.float(), y).backward()
         optimizer.step()
@@ -99,6 +104,9 @@ TAKE_EFFECT = {
     "zero_grad=set_to_none": {"grads": True},
     "compile=default": {"graphs": 1},
     "anomaly=off": {"anomaly": False},
+    "deterministic=off": {"deterministic": False},
+    "tracemalloc=off": {"traced": False},
+    "gc_debug=off": {"debug": False},
     "flush_denormal=on": {"flushes": True},
     "sharing_strategy=file_system": {"strategy": "file_system"},
     "SOME_VARIABLE=x": {"variable": "x"},

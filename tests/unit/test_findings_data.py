@@ -96,7 +96,7 @@ def test_many_batches_for_a_backward_may_be_a_filter(make: Make, batches: int, w
             "/x/site-packages/pandas/core/indexing.py:1191 _LocIndexer.__getitem__",
             "# pandas: take the columns out once",
         ),
-        ("/x/site-packages/h5py/_hl/dataset.py:758 Dataset.__getitem__", "# chunked files: one chunk"),
+        ("/x/site-packages/h5py/_hl/dataset.py:758 Dataset.__getitem__", "# chunked files: write one chunk"),
         ("/usr/lib/python3.11/gzip.py:301 GzipFile.read", "# compressed files: unpack them once"),
         ("/x/site-packages/fsspec/spec.py:1945 AbstractBufferedFile.read", "# remote files: copy them"),
         ("/x/site-packages/numpy/lib/_npyio_impl.py:488 load", "# arrays: many samples in one file"),
@@ -113,6 +113,22 @@ def test_a_library_with_a_cheaper_way_is_advised_of(make: Make, library: str, ad
     file.loader(1, fetches=100, wait=500, dataset="Slow")
     last = only(file).fix.split("\n")[-1]
     assert last.startswith(advice if advice and elsewhere < 300 else "DataLoader(")
+
+
+@pytest.mark.parametrize("read", [1e6, 100e6])
+def test_what_is_read_and_dropped_comes_before_workers(make: Make, read: float) -> None:
+    """They would read as much."""
+    file = make().steps(100, {("fetch", "python"): 80.0}, compute=5.0).meta(batch_bytes='{"1": 4000}')
+    user = (f"{TRAIN}:41 Slow.__getitem__", "/x/site-packages/torch/utils/data/_utils/fetch.py:54 fetch")
+    library = "/x/site-packages/h5py/_hl/dataset.py:758 Dataset.__getitem__"
+    file.detail("sample", 300, phase="fetch", state="python", stack=file.stack(library, *user))
+    file.loader(1, fetches=100, wait=8000, dataset="Slow")
+    file.host(8, process_cpus=1, machine={"own_read_call_bytes": read / 8})
+    lines = only(file).fix.split("\n")
+    expected = ["# chunked files: each read unpacks", "DataLoader("]
+    if read < 1e7:
+        expected = ["DataLoader(", "# chunked files: write one chunk"]
+    assert [line[: len(start)] for line, start in zip(lines, expected, strict=True)] == expected
 
 
 def test_where_nothing_trains_no_batch_is_said_to_lack_a_backward(make: Make) -> None:

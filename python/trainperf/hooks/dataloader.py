@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from trainperf.hooks.base import PatchHook
 from trainperf.hooks.context import Context
-from trainperf.hooks.describe import describe_iterator, describe_loader, innermost
+from trainperf.hooks.describe import batch_bytes, describe_iterator, describe_loader, innermost
 from trainperf.hooks.patch import AnyFunction
 from trainperf.hooks.workers import Workers
 
@@ -35,11 +36,12 @@ _MAX_ORPHANS = 64
 class _Fetches:
     """What is known of one iterator."""
 
-    __slots__ = ("loader", "reference", "starting", "workers")
+    __slots__ = ("loader", "measured", "reference", "starting", "workers")
 
     def __init__(self, loader: int, workers: Workers | None, reference: weakref.ref[Any]) -> None:
         self.loader = loader
         self.workers = workers  # None: has none, or they are not known by torch's names
+        self.measured = False  # whether a batch of it was
         self.starting = 0  # fetches until as many batches have come as there are workers
         self.reference = reference
 
@@ -60,6 +62,7 @@ class DataLoaderHook(PatchHook):
         # Loaders that are known by an iterator only: by the id of its sampler and its description, (the sampler, if it
         # can be told whether it is still there; the loader's id).
         self._orphans: dict[tuple[int, str], tuple[weakref.ref[Any] | None, int]] = {}
+        self._sizes: dict[int, int] = {}  # by loader: the bytes of a batch, the first of its first iterator
         self._fast: BracketFunction | None = None  # __next__ in C, for iterators without workers
 
     def install(self, context: Context) -> None:
@@ -75,6 +78,7 @@ class DataLoaderHook(PatchHook):
         super().remove()
         self._iterators.clear()
         self._orphans.clear()
+        self._sizes.clear()
 
     def wrap_arrivals(self, original: AnyFunction) -> AnyFunction:
         """Of the iterator's method that takes a batch from its workers, and returns (whether one came, it)."""
@@ -105,7 +109,7 @@ class DataLoaderHook(PatchHook):
         batch_came, batch_came_behind = native.FETCHED_BATCH, native.FETCHED_BEHIND
         exhausted, raised, grad_disabled = native.FETCH_EXHAUSTED, native.FETCH_RAISED, native.GRAD_DISABLED
         is_grad_enabled, known, adopt, name = torch.is_grad_enabled, self._iterators.get, self._adopt, self.name
-        between, fetch_value = context.between, native.fetch_value
+        between, fetch_value, measure = context.between, native.fetch_value, self._measure
 
         def __next__(self: Any) -> Any:
             if not switch.on:
@@ -149,6 +153,12 @@ class DataLoaderHook(PatchHook):
                     switch.off()
                     context.fail(name, error)
             end(fetch, how)
+            if not state.measured:
+                try:
+                    measure(state, batch)
+                except Exception as error:
+                    switch.off()
+                    context.fail(name, error)
             return batch
 
         if between is not None:
@@ -157,6 +167,13 @@ class DataLoaderHook(PatchHook):
         self._fast = fast = native.fetch_function(original, __next__, is_grad_enabled, begin, end)
         switch.turns_off(fast)
         return fast
+
+    def _measure(self, state: _Fetches, batch: Any) -> None:
+        state.measured = True
+        if state.loader in self._sizes or (size := batch_bytes(batch)) is None:
+            return
+        self._sizes[state.loader] = size
+        self._context.session.set_meta("batch_bytes", json.dumps(self._sizes))
 
     def wrap_iter(self, original: AnyFunction) -> AnyFunction:
         import torch

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 # A wrapper's own code says nothing about where the data comes from; Subset(MyImages) is read in MyImages.
 _MAX_WRAPPERS = 8
+_MAX_LEAVES, _MAX_DEPTH = 10_000, 4  # of a batch
 # Other frameworks' placeholders and torch's own transports are not the user's code.
 _NOT_THE_USERS = ("torch.", "builtins.")
 
@@ -92,6 +93,35 @@ def describe_ddp(model: Any) -> dict[str, Any]:
         "broadcast_buffers": getattr(model, option, None),
         "hooks": len(getattr(model, "_comm_hooks", ())),
     }
+
+
+def batch_bytes(batch: Any) -> int | None:
+    """That its tensors, arrays, numbers and texts take, in mappings, sequences and attributes; None: too many parts."""
+    import torch
+
+    todo, size, parts = [(batch, 0)], 0, 0
+    while todo:
+        part, depth = todo.pop()
+        parts += 1
+        if parts > _MAX_LEAVES:
+            return None
+        if isinstance(part, torch.Tensor):
+            size += part.numel() * part.element_size()
+        elif type(part).__module__ == "numpy":
+            size += int(getattr(part, "nbytes", 0))
+        elif isinstance(part, (str, bytes, bytearray)):
+            size += len(part)
+        elif isinstance(part, (bool, int, float)):
+            size += 8
+        elif depth < _MAX_DEPTH:
+            if isinstance(part, Mapping):
+                within: Iterable[Any] = part.values()
+            elif isinstance(part, (list, tuple)):
+                within = part
+            else:
+                within = vars(part).values() if hasattr(part, "__dict__") and not isinstance(part, type) else ()
+            todo += [(inner, depth + 1) for inner in within]
+    return size
 
 
 def _bytes(tensors: Iterable[Any]) -> int:

@@ -122,6 +122,11 @@ SETTINGS: Mapping[str, Setting] = {
     "zero_grad": Setting(_one_of("set_to_none"), "set_to_none", lambda _: "call optimizer.zero_grad(set_to_none=True)"),
     "non_blocking": Setting(_bool, "True or False", lambda on: f"copy by .to(device, non_blocking={on})"),
     "anomaly": Setting(_one_of("off"), "off", lambda _: "remove set_detect_anomaly() and detect_anomaly()"),
+    "deterministic": Setting(
+        _one_of("off"), "off", lambda _: "remove torch.use_deterministic_algorithms()", numbers="rounding"
+    ),
+    "tracemalloc": Setting(_one_of("off"), "off", lambda _: "remove tracemalloc.start()"),
+    "gc_debug": Setting(_one_of("off"), "off", lambda _: "remove gc.set_debug()"),
     "flush_denormal": Setting(_one_of("on"), "on", lambda _: "call torch.set_flush_denormal(True)", numbers="rounding"),
     "cudnn_benchmark": Setting(
         _bool, "True or False", lambda on: f"set torch.backends.cudnn.benchmark = {on}", numbers="rounding"

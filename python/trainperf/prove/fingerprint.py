@@ -46,11 +46,6 @@ def weights(batch: Any) -> list[tuple[float, float]]:
     return found
 
 
-def nbytes(batch: Any) -> int:
-    """That its tensors take, on whatever device."""
-    return sum(int(getattr(leaf, "nbytes", 0)) for leaf in _leaves(batch))
-
-
 def indices(index: Any) -> int:
     """A checksum of what a sampler drew: one index, or a batch of them."""
     if isinstance(index, (list, tuple)):

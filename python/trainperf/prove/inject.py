@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import sys
+import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -65,6 +66,11 @@ class Injection:
             self._recorder.at_first_batch.append(self._gc)
         if "switch_interval" in self._settings:
             self._recorder.at_first_batch.append(self._switch_interval)
+        if "tracemalloc" in self._settings:
+            tracemalloc.stop()  # PYTHONTRACEMALLOC may have started it
+            self._never_on("tracemalloc", tracemalloc, "start", None)
+        if "gc_debug" in self._settings:
+            self._never_on("gc_debug", gc, "set_debug", 0)
 
     def at_torch(self) -> None:
         """As torch has been imported, before the script goes on."""
@@ -242,6 +248,10 @@ class Injection:
         self._patches.append(Patch(torch, "set_anomaly_enabled", off))
         self._proofs["anomaly"] = lambda: "" if self._counts.get("anomaly") else "nothing switches it on"
 
+    def _torch_deterministic(self, torch: Any, _: str) -> None:
+        self._never_on("deterministic", torch, "use_deterministic_algorithms", False)
+        self._never_on("deterministic", torch, "set_deterministic_debug_mode", 0)
+
     def _torch_non_blocking(self, torch: Any, value: bool) -> None:
         def copied(original: AnyFunction) -> AnyFunction:
             def to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -343,6 +353,21 @@ class Injection:
         of_all = register_module_forward_pre_hook(at_forward)
         self._recorder.at_backward.append(compile_it)
         self._proofs["compile"] = lambda: "" if _compiled_graphs() else _NOT_COMPILED
+
+    def _never_on(self, name: str, owner: Any, attribute: str, off: Any) -> None:
+        """`off`: what that function is called with in place of another argument; None: it is not called."""
+
+        def never(original: AnyFunction) -> AnyFunction:
+            def switch(*args: Any, **kwargs: Any) -> None:
+                if off is None or (args or tuple(kwargs.values()))[0] not in (off, "default"):
+                    self._count(name)
+                if off is not None:
+                    original(off)
+
+            return switch
+
+        self._force(owner, attribute, never)
+        self._proofs[name] = lambda: "" if self._counts.get(name) else "nothing switches it on"
 
     def _force(self, owner: Any, attribute: str, make: Callable[[AnyFunction], AnyFunction]) -> None:
         self._patches.append(Patch(owner, attribute, make))

@@ -16,9 +16,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from trainperf.hooks.describe import batch_bytes
 from trainperf.hooks.patch import AnyFunction, Patch
 from trainperf.prove import chance
-from trainperf.prove.fingerprint import fingerprint, indices, nbytes, weights
+from trainperf.prove.fingerprint import fingerprint, indices, weights
 from trainperf.prove.machine import CpuUse
 from trainperf.prove.turns import Turns
 
@@ -202,7 +203,7 @@ class Recorder:
                 raise
             if len(epoch.requested) < _MAX_KEPT:
                 code, samples = fingerprint(batch)
-                self._batch_bytes = self._batch_bytes or nbytes(batch)
+                self._batch_bytes = self._batch_bytes or batch_bytes(batch) or 0
                 epoch.requested.append(requested)
                 epoch.delivered.append(now())
                 epoch.samples.append(samples)

@@ -12,7 +12,9 @@ _FILTER: Final = (
     "sampler\n]]"
 )
 
-_CHEAPER_CALL: Final = "[[\n{cheaper}]]"
+# First where nearly all that is read is dropped: workers would read as much.
+_LEAD: Final = f"{_FILTER}[[times?{{cheaper}}\n]]"
+_CHEAPER_CALL: Final = "[[!times?\n{cheaper}]]"
 
 # -- batches that the training thread makes
 
@@ -29,6 +31,10 @@ _RECEIVED: Final = (
     "meanwhile [[interface?interface {interface}]][[!interface?this run]] receives {received}/s"
     "[[!interface? over TCP]]: {received_each} a step[[interface? (of all programs)]]"
 )
+_READ: Final = (
+    "[[by_network?this run receives]][[!by_network?read calls return]] {read_each} for each batch of {batch}: "
+    "{times:time} as much as it has"
+)
 _STARVED: Final = Message(
     title="data loading runs in {process}",
     why="[[{awaited} is in {awaited_at} while ]]{at} {doing} on {thread}"
@@ -39,8 +45,9 @@ _STARVED: Final = Message(
         "num_workers=0, {usable:CPU} usable",
         _DISK,
         _RECEIVED,
+        _READ,
     ),
-    fix=f"{_FILTER}{{fix:\n}}{_CHEAPER_CALL}",
+    fix=f"{_LEAD}{{fix:\n}}{_CHEAPER_CALL}",
 )
 _MADE_HERE: Final = {
     "cheaper": _STARVED.but(
@@ -139,13 +146,14 @@ _TOO_SLOW: Final = Message(
         "{thread} waits {kept_off} of each step for a CPU that the workers use",
         _DISK,
         _RECEIVED,
+        _READ,
         "{usable:CPU} usable",
     ),
-    fix=f"{_FILTER}{{fix:\n}}{_CHEAPER_CALL}",
+    fix=f"{_LEAD}{{fix:\n}}{_CHEAPER_CALL}",
     will_not_help="pin_memory[[further?: the wait is for a batch to be made]]"
     "[[!further?, or a larger prefetch_factor: the queue is empty]]",
 )
-_BY_CALL: Final = f"{_FILTER}{{call}}{_CHEAPER_CALL}"
+_BY_CALL: Final = f"{_LEAD}{{call}}{_CHEAPER_CALL}"
 # Of variants that say in the first sentence at which line their time goes.
 _AT_LINE: Final = (
     "[[calls?; {line_share} of the busy time is in {calls}, called at {line}]]"
@@ -212,7 +220,7 @@ _OF_WORKERS: Final = {
     "crowded": _BOUND.but(
         why=f"{_COMPUTE}, but [[one?gets]][[!one?get]] a CPU only {{cpu}} of the time: other work occupies the CPUs"
         f"{_AT_LINE}",
-        fix=f"{_FILTER}# free the CPUs: [[threads?fewer torch threads (torch.set_num_threads), ]]stop other processes"
+        fix=f"{_LEAD}# free the CPUs: [[threads?fewer torch threads (torch.set_num_threads), ]]stop other processes"
         f"{_CHEAPER_CALL}",
         will_not_help=_SAME_CPUS,
     ),
@@ -225,7 +233,7 @@ _OF_WORKERS: Final = {
     ),
     "kept_off": _BOUND.but(
         why=f"{_COMPUTE}, but [[one?gets]][[!one?get]] a CPU only {{cpu}} of the time{_AT_LINE}",
-        fix=f"{_FILTER}# check which CPUs they may use (taskset, a container's cpuset), and what else runs there"
+        fix=f"{_LEAD}# check which CPUs they may use (taskset, a container's cpuset), and what else runs there"
         f"{_CHEAPER_CALL}",
         will_not_help=_SAME_CPUS,
     ),
@@ -494,14 +502,17 @@ TEXTS: Final = {
     "mmap_mode='r')) or an Arrow table",
     "cheaper_table": "# pandas: take the columns out once in __init__ (df['x'].to_numpy()): a DataFrame builds "
     "each row anew",
-    "cheaper_rows": "# rows of a table: read many at once (dataset[indices], dataset.with_format('torch')), and "
-    "only the columns that are used",
-    "cheaper_chunks": "# chunked files: one chunk for each sample or batch, read as a whole; or more cache (h5py: "
-    "rdcc_nbytes)",
+    "cheaper_rows": "# rows of a table: [[!times?read many at once (dataset[indices], dataset.with_format('torch')), "
+    "and only the columns that are used]][[times?each read returns a whole table or row group, and most of it is "
+    "dropped: use all rows of a group before the next, or write smaller ones (row_group_size); and read only the "
+    "columns that are used]]",
+    "cheaper_chunks": "# chunked files: [[times?each read unpacks a whole chunk, and most of it is dropped: ]]write "
+    "one chunk for each sample or batch, or keep chunks in a larger cache (h5py.File(path, rdcc_nbytes=...))",
     "cheaper_archive": "# compressed files: unpack them once before training; or a codec that decodes faster "
     "(zstd, lz4)",
-    "cheaper_remote": "# remote files: copy them to a local disk once; or read larger pieces (fsspec: block_size, "
-    "cache_type='readahead')",
+    "cheaper_remote": "# remote files: copy them to a local disk once; or read [[!times?larger pieces (fsspec: "
+    "block_size, cache_type='readahead')]][[times?no more than a sample needs (fsspec: a smaller block_size, or "
+    "cache_type='none')]]",
     "cheaper_tokens": "# tokens: tokenize once before training; dataset.map(tokenize, batched=True) keeps the result",
     "cheaper_tensors": "# arrays: many samples in one file, opened once: numpy.load(path, mmap_mode='r'), or "
     "torch.load(path, mmap=True)",

@@ -200,7 +200,7 @@ def data_starved(facts: Facts, limits: Limits) -> Outcome:
     small = cost / batches < 1e6 * limit("in_process_min_ms")
     fetching = Fetching.of(facts, _cells(facts), without_sampler=without_sampler)
     todo = _advice(facts, own, fetching, cost, small=small)
-    usable = usable_cpus(facts.run)
+    usable, reads, cheaper = usable_cpus(facts.run), storage(facts), loaders.cheaper_call_of(facts, fetching.of_top)
     return Diagnosis(
         variant=todo.variant,
         severity="info" if small and facts.loop_share(cost) < limit("in_process_dominant_share") else severity,
@@ -214,14 +214,14 @@ def data_starved(facts: Facts, limits: Limits) -> Outcome:
             "each_backward": loaders.many_for_a_backward(facts, main),
             "few": Count(todo.affected.steps) if todo.affected is not None else None,
             "fix": todo.fix(main, several=len(own) > 1),
-            "cheaper": loaders.cheaper_call_of(facts, fetching.of_top),
-            **storage(facts),
+            "cheaper": cheaper,
+            **reads,
         },
         place=facts.where(fetching.top) or (loaders.dataset_place(main, facts) if main is not None else ""),
         who=(facts.step_thread_name, fetching.who),
         affected=todo.affected,
         sure=fetching.sure(facts),
-        saves=Saves(share=todo.share),
+        saves=Saves(share=1.0 if cheaper is not None and "times" in reads else todo.share),
     )
 
 

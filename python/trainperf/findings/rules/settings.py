@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from trainperf.findings import frames, framework, gpu, loaders
+from trainperf.findings.cpus import read_for_batches
 from trainperf.findings.frames import FrameLike, calls_module
 from trainperf.findings.messages import TEXTS, words
 from trainperf.findings.model import (
@@ -241,6 +242,14 @@ def _denormals(facts: Facts) -> Seen | None:
     return None if (found := Denormals.read(facts)) is None else Seen(found.slow)
 
 
+def _reads(facts: Facts) -> Seen | None:
+    """Where the loop waits for data: workers that read too much, and are never waited for, cost nothing."""
+    if facts.of_trace or "batch_bytes" not in facts.run.meta:
+        return None
+    found = read_for_batches(facts)
+    return Seen(bool(found) and facts.share(facts.cause_ns("data_wait")) >= limit("warn_share"), found)
+
+
 def _malloc(facts: Facts) -> Seen | None:
     """Where a finding names the code that takes the memory, TP603 has none of its time left to tell."""
     if facts.run.feeds_device or facts.of_trace:
@@ -288,6 +297,11 @@ def _pages_ns(facts: Facts) -> int:
     return sum(found.claim.cells.values()) if isinstance(found, Diagnosis) else 0
 
 
+def _data_ns(facts: Facts) -> int:
+    return facts.cause_ns("data_wait")
+
+
+_WAITS_FOR_DATA: Final = Slowed(_data_ns, "setting_slows_data")
 _PAGES: Final = Slowed(_pages_ns, "setting_slows_pages", "about")
 _KERNELS: Final = Slowed(_clocks_ns, "setting_slows_kernels")
 
@@ -417,11 +431,16 @@ TABLE: Final = (
     ),
     Setting("tracer", _percent("traced_percent", "warn_share"), ("TP313.tracer",), slows=_PYTHON),
     Setting("profiler", _percent("profiled_percent", "warn_share"), ("TP309.profiler",)),
-    Setting("deterministic", _percent("deterministic_percent", "warn_share")),
-    Setting("tracemalloc", _percent("tracemalloc_percent", "warn_share"), slows=_PYTHON),
+    Setting("deterministic", _percent("deterministic_percent", "warn_share"), change=lambda _: "deterministic=off"),
+    Setting(
+        "tracemalloc",
+        _percent("tracemalloc_percent", "warn_share"),
+        slows=_PYTHON,
+        change=lambda _: "tracemalloc=off",
+    ),
     Setting("launch_blocking", _blocking, change=lambda _: "CUDA_LAUNCH_BLOCKING=0"),
     Setting("malloc_debug", _of("malloc_debug", bool), slows=_PYTHON, change=lambda _: "PYTHONMALLOC=pymalloc"),
-    Setting("gc_debug", _of("gc_debug", bool), slows=_COLLECTIONS),
+    Setting("gc_debug", _of("gc_debug", bool), slows=_COLLECTIONS, change=lambda _: "gc_debug=off"),
     Setting("python_debug", _of("debug_build", bool), slows=_PYTHON),
     Setting("torch_debug", _of("torch_debug", bool)),
     Setting(
@@ -451,6 +470,7 @@ TABLE: Final = (
     # Data and memory.
     Setting("workers", _if(lambda facts: facts.run.loaders), ("TP101", "TP102")),
     Setting("persistent_workers", _if(lambda facts: facts.run.loaders), ("TP104", "TP705")),
+    Setting("reads", _reads, slows=_WAITS_FOR_DATA),
     Setting("malloc", _malloc, ("TP603",), slows=_PAGES),
     # The model and its optimizer.
     Setting(
