@@ -45,7 +45,7 @@ other_versions() {
 }
 
 # Debian forky waits for a mirror, as pip does for an index: all are fetched side by side. What knows no Python is built
-# once, and ccache has it for the other CPythons, whose builds go on beside the C++ tests.
+# once, and ccache has it for the other CPythons, whose builds take what tests that share the machine leave of it.
 build() {
   local built=0 building making setting_up
   forky=no
@@ -60,7 +60,8 @@ build() {
   wait "$building" || built=$?
   if wait "$making"; then forky=yes; else [ $? = 75 ] || built=1; fi
   if [ $live = no ]; then
-    other_versions | xargs -r -I '{}' sh -c '{} --build' >build/other-pythons.log 2>&1 &  # that one fails is told below
+    # That one fails is told below.
+    other_versions | nice -n 19 xargs -r -I '{}' sh -c '{} --build' >build/other-pythons.log 2>&1 &
     others=$!
   fi
   wait "$setting_up" || built=$?
@@ -80,6 +81,8 @@ tests() {  # tests PYTEST_ARGUMENT...
   printf '\n-- once more, those that failed\n'
   python -m pytest -q "${cache[@]}" "$@" -n 0 --last-failed --last-failed-no-failures none
 }
+
+built_for_others() { wait "$others" || true; }
 
 on() {  # on WHICH HOW_MANY_AT_ONCE PYTEST_ARGUMENT...
   local which=$1 at_once=$2 status=0
@@ -106,10 +109,11 @@ if [ $live = no ]; then
   part "C++ tests" ctest --preset release -j "$cores"
   # Recorded runs are judged alike each time: no second try.
   part "recorded runs, judged again" python -m pytest -q --color=no -n "$cores" tests/replay
-  wait "$compiling" "$others" || true  # what cannot be collected or built is told below
+  wait "$compiling" || true  # what cannot be collected is told below
   # In the order of the folders: the quick ones come last, and all processes end at once.
   part "tests that share the machine, $version" tests -m "not alone and not live" "${shared[@]}" --durations=8 \
     --ignore=tests/replay tests
+  part "builds for other CPythons, what is left of them" built_for_others
   part "tests that run alone" tests -m "alone and not live" --durations=15 "${judging[@]}"
   part "native tests that share the machine, other CPythons" on other_versions "$((cores + 1))" -m "not alone and not live"
 else

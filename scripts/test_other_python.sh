@@ -27,7 +27,7 @@ if [ "$(.venv/bin/python -c "$version" 2>/dev/null)" = "$("$python" -c "$version
   [ -d "$build" ] || { echo "there is no $build: run \`make dev\` first" >&2; exit 1; }
 else
   # As the release is built and in a folder beside it, so that ccache has the most of it.
-  cmake -S . -B "$build" -G Ninja -DTRAINPERF_TESTS=ON -DTRAINPERF_WERROR=ON -DPython_EXECUTABLE="$PWD/$venv/bin/python" \
+  cmake -S . -B "$build" -G Ninja -DTRAINPERF_WERROR=ON -DPython_EXECUTABLE="$PWD/$venv/bin/python" \
     -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$own.log" 2>&1 ||
     { cat "$own.log"; exit 1; }
 fi

@@ -94,7 +94,7 @@ def test_a_native_thread_is_one_thread(tmp_path: Path) -> None:
     def loop(_: trainperf.Watch) -> None:
         hog = threading.Thread(target=native, name="sorter")
         hog.start()
-        train(100)
+        train(12)  # a step waits for the GIL a hundred times, 5 ms each
         stop.set()
         hog.join()
 
@@ -196,7 +196,7 @@ def test_off_tiers_are_said_and_abstained_from(tmp_path: Path) -> None:
     def loop(_: trainperf.Watch) -> None:
         thread = threading.Thread(target=hog, name="hog")
         thread.start()
-        train(100)
+        train(30)
         stop.set()
         thread.join()
 
