@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from runfiles import RunFile
 from trainperf.findings.model import Finding
+from trainperf.prove.candidates import settings_of
 from verdicts import TRAIN, Make, said
 
 PLAIN: dict[str, Any] = {
@@ -56,6 +57,21 @@ def test_a_group_for_each_parameter_is_a_warning(make: Make, foreach: bool) -> N
     assert (f.variant, f.params["one_by_one"], f.params["groups"]) == ("fused_and_fewer_groups", not foreach, 122)
 
 
+def test_small_parameters_without_a_fused_step_are_told_of_foreach(make: Make) -> None:
+    f = _told(_run(make, 0.4, **{"class": "RMSprop", "gradient_bytes": 122 * 2080 * 4}))
+    assert f is not None and (f.variant, f.severity, f.fix) == (
+        "foreach",
+        "info",
+        "torch.optim.RMSprop(..., foreach=True)",
+    )
+    assert settings_of("TP311", f.fix) == {"foreach": True}
+
+
+def test_adagrad_has_a_fused_step_later_than_others(make: Make) -> None:
+    told = {version: _told(_run(make, 0.4, **{"class": "Adagrad"}).meta(torch=version)) for version in ("2.4.1", "2.5.0")}
+    assert told["2.4.1"] is None and told["2.5.0"] is not None and told["2.5.0"].variant == "fused"
+
+
 @pytest.mark.parametrize("options", [{"fused": True}, {"class": "RMSprop", "foreach": True}])
 def test_many_groups_alone_are_told_where_each_has_its_row(make: Make, options: dict[str, Any]) -> None:
     f = _told(_run(make, 0.5, groups=61, **options))
@@ -68,7 +84,10 @@ def test_many_groups_alone_are_told_where_each_has_its_row(make: Make, options: 
         {"share": 0.26},  # as a healthy small loop has
         {"fused": True},
         {"fused": True, "groups": 2},
-        {"class": "RMSprop"},
+        {"class": "RMSprop"},  # of what size its parameters are is not known
+        {"class": "RMSprop", "gradient_bytes": 122 * 16384 * 4},  # large temporary tensors cost more than calls
+        {"class": "RMSprop", "gradient_bytes": 122 * 2080 * 4, "foreach": True},
+        {"class": "ASGD", "gradient_bytes": 122 * 64 * 4},  # slower with foreach
         {"class": "RMSprop", "groups": 122},  # each parameter has its own row, however it is grouped
         {"device": "cuda"},
         {"module": "__main__"},  # an AdamW of the user's own

@@ -28,7 +28,7 @@ TRIES: Mapping[str, tuple[str, ...]] = {
     "TP201": _LOADER,  # gil-hog: by a thread that makes batches
     "TP303": ("gc",),  # gc-pauses
     "TP308": ("threads",),  # throttled
-    "TP311": ("fused",),  # optimizer-step
+    "TP311": ("fused", "foreach"),  # optimizer-step
     "TP313": ("anomaly",),  # debug-mode
     "TP314": ("zero_grad",),  # costly-setting, of which the gradients that are filled with zeros
     "TP315": ("flush_denormal",),  # denormals
@@ -50,6 +50,7 @@ _PATTERNS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "threads": (re.compile(r"set_num_threads\((\d+)\)"), r"\1"),
     "gc": (re.compile(r"gc\.disable\(\)"), "off"),
     "fused": (re.compile(r"fused=True"), "True"),
+    "foreach": (re.compile(r"foreach=True"), "True"),
     "anomaly": (re.compile(r"detect_anomaly(?:\(|=)False"), "off"),
     "zero_grad": (re.compile(r"zero_grad\(\)"), "set_to_none"),
     "flush_denormal": (re.compile(r"set_flush_denormal\(True\)"), "on"),

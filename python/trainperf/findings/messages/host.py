@@ -236,6 +236,10 @@ MESSAGES: Final[Messages] = {
     },
     "TP311": {
         "fused": _OPTIMIZER,
+        "foreach": _OPTIMIZER.but(
+            fix="torch.optim.{name}(..., foreach=True)",
+            will_not_help="fused=True: {name} has none; more DataLoader workers",
+        ),
         "fewer_groups": _OPTIMIZER.but(fix=f"# {_FEWER_GROUPS}"),
         "fused_and_fewer_groups": _OPTIMIZER.but(fix=f"{_OPTIMIZER.fix}\n# and {_FEWER_GROUPS}"),
         "own_code": Message(

@@ -153,7 +153,7 @@ def _faster_optimizer(facts: Facts) -> Said:
     (name,) = names
     if any(description.get("fused") is True for description in found):
         return Said("optimizer_as_it_is")
-    if name in _FUSED and (facts.run.feeds_device or facts.torch_version >= _FUSED_SINCE):
+    if name in _FUSED_SINCE and (facts.run.feeds_device or facts.torch_version >= _FUSED_SINCE[name]):
         return Said("optimizer_fused", {"name": name})
     foreach = any(description.get("foreach") is True for description in found)
     return Said("optimizer_as_it_is") if foreach else Said("optimizer_foreach", {"name": name})
@@ -161,8 +161,8 @@ def _faster_optimizer(facts: Facts) -> Said:
 
 # -- the optimizer
 
-_FUSED: Final = ("Adam", "AdamW", "SGD")  # measured to be faster on the CPU
-_FUSED_SINCE: Final = (2, 4)  # of torch, on the CPU
+_FUSED_SINCE: Final = {"Adam": (2, 4), "AdamW": (2, 4), "SGD": (2, 4), "Adagrad": (2, 5)}  # of torch, on the CPU
+_FOREACH: Final = ("Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop")  # not fused; faster on the CPU by foreach
 _PLACE: Final = "torch.optim."
 
 
@@ -173,6 +173,7 @@ class _Optimizer:
     name: str
     groups: int
     parameters: int
+    elements: float  # of a parameter that is trained, in the mean, as float32
     foreach: bool
     fused: bool
 
@@ -195,10 +196,14 @@ def optimizer_step(facts: Facts, limits: Limits) -> Outcome:
     optimizer = _the_one(facts)
     if optimizer is None:
         return _by_hand(facts, limits)
-    can_fuse = not optimizer.fused and optimizer.name in _FUSED and facts.torch_version >= _FUSED_SINCE
+    since = _FUSED_SINCE.get(optimizer.name)
+    can_fuse = not optimizer.fused and since is not None and facts.torch_version >= since
+    # With large tensors its temporary ones cost more than it saves.
+    by_foreach = optimizer.name in _FOREACH and 0 < optimizer.elements <= limit("foreach_elements")
     # Where each parameter has its own row anyhow, fewer groups alone save nothing.
     fewer_groups = optimizer.many_groups and (can_fuse or not optimizer.one_by_one)
-    if not can_fuse and not fewer_groups:
+    by_foreach = by_foreach and optimizer.one_by_one and not optimizer.many_groups
+    if not can_fuse and not fewer_groups and not by_foreach:
         return None
     claims = _work(facts, in_optimizer, unseen=True)
     severity = facts.grade(sum(claims.values()), limits)
@@ -206,7 +211,7 @@ def optimizer_step(facts: Facts, limits: Limits) -> Outcome:
         return None
     spots = facts.spots(facts.samples(phases=["optimizer"]), keep=in_optimizer)
     return Diagnosis(
-        variant=("fused_and_fewer_groups" if fewer_groups else "fused") if can_fuse else "fewer_groups",
+        variant=_variant(can_fuse=can_fuse, fewer_groups=fewer_groups),
         severity=severity if fewer_groups else "info",
         claim=Claim(facts.main_cause(claims), claims),
         params={
@@ -217,8 +222,17 @@ def optimizer_step(facts: Facts, limits: Limits) -> Outcome:
             "kind": "fused=True" if optimizer.fused else "foreach=True" if optimizer.foreach else None,
         },
         place=facts.where(spots[0] if spots else None),
-        saves=Saves(share=limit("optimizer_saves"), drop_in=can_fuse and not fewer_groups),
+        saves=Saves(
+            share=limit("optimizer_saves") if can_fuse or fewer_groups else limit("foreach_saves"),
+            drop_in=not fewer_groups,
+        ),
     )
+
+
+def _variant(*, can_fuse: bool, fewer_groups: bool) -> str:
+    if can_fuse:
+        return "fused_and_fewer_groups" if fewer_groups else "fused"
+    return "fewer_groups" if fewer_groups else "foreach"
 
 
 def _by_hand(facts: Facts, limits: Limits) -> Outcome:
@@ -279,7 +293,9 @@ def _read(description: Mapping[str, Any]) -> _Optimizer | None:
     if not isinstance(groups, int) or not isinstance(parameters, int):
         return None
     foreach, fused = description.get("foreach") is True, description.get("fused") is True
-    return _Optimizer(str(description.get("class")), groups, parameters, foreach, fused)
+    size = description.get("gradient_bytes")
+    elements = size / 4 / parameters if isinstance(size, int) and parameters else 0.0
+    return _Optimizer(str(description.get("class")), groups, parameters, elements, foreach, fused)
 
 
 # -- TP312: models that run outside of the training step: evaluation that no switch of mode shows, a second forward
