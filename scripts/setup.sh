@@ -127,10 +127,8 @@ stamp=$venv/.trainperf-setup
 key=$({ cat scripts/requirements*.txt scripts/setup.sh; echo "$torch"; "$venv/bin/python" -VV; } | sha256sum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$key" ]; then
   say "installing Python packages into $venv"
-  # Python compiles what it imports: of most packages little is ever imported; torch is, and slow to import uncompiled.
-  pip_install --no-compile -r scripts/requirements.txt
-  pip_install "$torch"
-  pip_install --no-compile -r scripts/requirements-frameworks.txt "$torch"
+  # Python compiles what it imports, and little of most packages ever is: of torch, a second's worth of sixteen.
+  pip_install --no-compile -r scripts/requirements.txt "$torch" -r scripts/requirements-frameworks.txt
   # Makes the source tree importable, so that an edit of Python needs no build.
   echo "$PWD/python" >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/trainperf-dev.pth"
   # And what an installed package would bring: the command.
