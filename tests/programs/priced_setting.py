@@ -234,8 +234,8 @@ CASES: Mapping[str, Case] = {
 class Rows(Dataset[Any]):
     def __init__(self, length: int, scale: float, sleep_s: float, reads: int) -> None:
         self.rows, self.length, self.sleep_s, self.reads = torch.randn(256, 64) * scale, length, sleep_s, reads
-        self.file = tempfile.TemporaryFile()
-        self.file.truncate(reads)
+        self.file = os.memfd_create("samples")
+        os.truncate(self.file, reads)
 
     def __len__(self) -> int:
         return self.length
@@ -244,7 +244,7 @@ class Rows(Dataset[Any]):
         if self.sleep_s:
             time.sleep(self.sleep_s)
         if self.reads:
-            os.pread(self.file.fileno(), self.reads, 0)
+            os.pread(self.file, self.reads, 0)
         return self.rows[index % 256], index % 10
 
 

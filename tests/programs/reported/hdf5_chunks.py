@@ -1,6 +1,7 @@
 """Samples come at random from an HDF5 file, whose chunks of 2,048 compressed rows are unpacked again for each."""
 
 import itertools
+import json
 import os
 import tempfile
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import torch
-from _common import FIXED, Classifier, Clock, tell
+from _common import FIXED, Classifier, Clock
 from torch.utils.data import DataLoader, Dataset
 
 ROWS, BATCH, STEPS = 65_536, 16, 400
@@ -45,7 +46,8 @@ def main() -> None:
                 with waiting:
                     features, labels = next(batches)
                 classifier.step(features, labels)
-        tell("data-starved", waiting.ns, wall.ns)
+        # Reading rows one by one still takes most of a step that short.
+        print("TRUTH " + json.dumps({"finding": "data-starved", "share": round(waiting.ns / wall.ns, 3)}))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import multiprocessing
 import os
 import tempfile
@@ -11,11 +12,11 @@ from typing import Any
 import fsspec
 import numpy as np
 import torch
-from _common import FIXED, Classifier, Clock, tell
+from _common import FIXED, Classifier, Clock
 from aiohttp import web
 from torch.utils.data import DataLoader, Dataset
 
-SAMPLE, SAMPLES, BATCH, STEPS = 4096, 16_384, 8, 60
+SAMPLE, SAMPLES, BATCH, STEPS = 4096, 16_384, 8, 200
 READ = {"cache_type": "none"} if FIXED else {}
 
 
@@ -62,12 +63,14 @@ def main() -> None:
         classifier, waiting, wall = Classifier(), Clock(), Clock()
         batches = iter(DataLoader(Samples(f"http://127.0.0.1:{ours.recv()}/samples"), batch_size=BATCH, shuffle=True))
         with wall:
-            for _ in itertools.repeat(None, STEPS * (8 if FIXED else 1)):
+            for _ in itertools.repeat(None, STEPS * (4 if FIXED else 1)):
                 with waiting:
                     features, labels = next(batches)
                 classifier.step(features, labels)
         server.terminate()
-        tell("data-starved", waiting.ns, wall.ns)
+        # A request for each sample still takes most of a step; part of that is the GIL's and the CPUs'.
+        share = {} if FIXED else {"share": round(waiting.ns / wall.ns, 3)}
+        print("TRUTH " + json.dumps({"finding": "data-starved", **share}))
 
 
 if __name__ == "__main__":
