@@ -10,7 +10,7 @@ from trainperf.findings import children
 from trainperf.findings.facts import Facts
 from trainperf.findings.model import Finding, Said
 from trainperf.report.details.children import child_rows
-from verdicts import TRAIN, Make, only, said
+from verdicts import TRAIN, Make, hook, lightning, only, said
 
 STDLIB = "/usr/lib/python3.11"
 PROCESS = (f"{STDLIB}/multiprocessing/process.py:108 BaseProcess.run", f"{TRAIN}:99 main")  # forked: main's own frame
@@ -135,6 +135,16 @@ def test_who_waits_for_a_pool_is_told_the_line_that_it_runs(make: Make) -> None:
     told = "4 processes of multiprocessing.Pool spend 82% of their work in augment (train.py:31): CPU 100%; 52% of "
     assert f"{told}what is CPU here is waiting for a free one" in f.evidence
     assert todo(f).key == "make_cheaper" and f.fix.startswith("# make augment cheaper, or do it once")
+
+
+def test_a_callback_that_waits_for_a_pool_names_what_it_runs(make: Make) -> None:
+    file = pool(busy(lambda **meta: lightning(make).meta(**meta), 1.6, compute=20.0, blocked_io=80.0), cpus=1.6)
+    file.object(1, "callback", **{"class": "Crops", "module": "app", "hooks": {"on_train_batch_end": hook(8000)}})
+    stack = file.stack(*GET[:-1], f"{TRAIN}:42 Crops.on_train_batch_end")
+    file.detail("sample", 8000, phase="other", state="blocked", stack=stack, code=202)
+    f = only(file)
+    assert (f.id, f.variant) == ("TP701", "waits")
+    assert any("multiprocessing.Pool spend 82% of their work in augment (train.py:31)" in line for line in f.evidence)
 
 
 def test_where_cpus_are_free_more_of_them_is_the_other_way(make: Make) -> None:

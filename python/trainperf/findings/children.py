@@ -18,6 +18,7 @@ from trainperf.findings.thresholds import limit
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
+    from trainperf.findings.waits import Asleep
     from trainperf.runfile import Child, Frame
 
 _SHOWN: Final = 3
@@ -306,6 +307,13 @@ def waited_for(facts: Facts, kind: str, stack: Sequence[Frame]) -> Sequence[Grou
     if kind in ("queue", "pipe"):
         return [g for g in found if not g.library and g.samples]
     return [g for g in everyone if not g.samples and g.mean_cpus >= SPEAKS_OF] if kind == "process" else ()
+
+
+def waited_for_in(facts: Facts, sleep: Asleep) -> Sequence[Group]:
+    """None where that is a thread."""
+    if sleep.top is None or sleep.timed or sleep.waited_for is not None:
+        return ()
+    return waited_for(facts, sleep.kind, sleep.top.frames)
 
 
 _FUTURES: Final = {

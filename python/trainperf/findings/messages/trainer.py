@@ -22,6 +22,7 @@ _CALLBACK: Final = Message(
     evidence=(
         "{each} of each step's {step} in all hooks of {part}[[module? in {loop}]]",
         _CALLS,
+        "{helpers.said}",
         "{also.each} of each step's {also.step} in {also.part} ({also.place}): {also.hook}: {also.count:call}, "
         "{also.call} each, the longest {also.longest}",
         "{more_hooks.name} ({more_hooks.place}): {more_hooks.count:call}, {more_hooks.each} each, the longest "

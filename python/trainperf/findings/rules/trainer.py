@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from trainperf.findings import framework, loaders
+from trainperf.findings import children, framework, loaders
 from trainperf.findings.model import Affected, Claim, Diagnosis, Limits, Outcome, Params, Said, Saves, Sure, Unsure
 from trainperf.findings.rule import rule
 from trainperf.findings.text import Count, Names, Ns, Share
@@ -58,6 +58,7 @@ def callback(facts: Facts, limits: Limits) -> Outcome:
             **facts.of_step(top.other_ns),
             **_listed(facts, told, waiting=waits is not None),
             **_hook(facts, top, method, waits, few=few),
+            **(children.at_work(facts, children.waited_for_in(facts, waits[0])) if waits is not None else {}),
             **advice.params,
             "computes": in_python >= limit("half_share"),
         },

@@ -377,7 +377,7 @@ def blocked(facts: Facts, limits: Limits) -> Outcome:
     affected = facts.affected("blocked_io") if whole else Affected(facts.steps, 1.0)
     sleep = asleep(facts, _unreported(facts, claims), claims)
     feeders = _feeders(facts, cost / affected.steps) if sleep.kind == "queue" else []
-    helpers = _helpers(facts, sleep)
+    helpers = children.waited_for_in(facts, sleep)
     in_all = affected.steps == facts.steps
     variant = "background_loader" if feeders else _variant(sleep, in_all=in_all)
     first = whole and facts.is_in_first_step("blocked_io")
@@ -449,13 +449,6 @@ def _where(facts: Facts, sleep: Asleep) -> Params:
         "spots": facts.rows(sleep.spots, with_caller=True),
         **sleep.others(facts),
     }
-
-
-def _helpers(facts: Facts, sleep: Asleep) -> Sequence[children.Group]:
-    """Processes that it may wait for; none where that is a thread."""
-    if sleep.top is None or sleep.timed or sleep.waited_for is not None:
-        return ()
-    return children.waited_for(facts, sleep.kind, sleep.top.frames)
 
 
 def _sure(facts: Facts, sleep: Asleep) -> Sure:
