@@ -46,7 +46,6 @@ class Case:
     set_to_none: Callable[[bool], bool] = lambda wrong: True
     workers: Callable[[bool], int] = lambda wrong: 0
     sample_s: float = 0.0
-    sample_reads: Callable[[bool], int] = lambda wrong: 0  # bytes of a file, for a sample of 256
     epoch: int = 100_000  # batches
     persistent: Callable[[bool], bool] = lambda wrong: False
     waits: bool = False  # what it costs is no CPU time of the training thread
@@ -215,7 +214,6 @@ CASES: Mapping[str, Case] = {
     "persistent_workers": Case(
         "persistent_workers=False", workers=lambda _: 2, epoch=40, persistent=lambda wrong: not wrong, waits=True
     ),
-    "reads": Case("1 MB is read for each sample of 256 bytes", sample_reads=lambda wrong: 1_000_000 if wrong else 256),
     "malloc": Case("20 MB back to the OS in each step", _keeping_memory, work=_large),
     "zero_grad": Case("set_to_none=False", deep=60, set_to_none=lambda wrong: not wrong),
     "optimizer": Case(
@@ -232,10 +230,8 @@ CASES: Mapping[str, Case] = {
 
 
 class Rows(Dataset[Any]):
-    def __init__(self, length: int, scale: float, sleep_s: float, reads: int) -> None:
-        self.rows, self.length, self.sleep_s, self.reads = torch.randn(256, 64) * scale, length, sleep_s, reads
-        self.file = os.memfd_create("samples")
-        os.truncate(self.file, reads)
+    def __init__(self, length: int, scale: float, sleep_s: float) -> None:
+        self.rows, self.length, self.sleep_s = torch.randn(256, 64) * scale, length, sleep_s
 
     def __len__(self) -> int:
         return self.length
@@ -243,8 +239,6 @@ class Rows(Dataset[Any]):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         if self.sleep_s:
             time.sleep(self.sleep_s)
-        if self.reads:
-            os.pread(self.file, self.reads, 0)
         return self.rows[index % 256], index % 10
 
 
@@ -258,7 +252,7 @@ def train(name: str, wrong: bool, seconds: float) -> float:
             nn.Linear(64, wide), *(nn.Linear(wide, wide) for _ in range(case.deep)), nn.Linear(wide, 10)
         )
         optimizer = case.optimizer(wrong, model.parameters())
-        rows = Rows(16 * case.epoch, case.scale, case.sample_s, case.sample_reads(wrong))
+        rows = Rows(16 * case.epoch, case.scale, case.sample_s)
         workers, persistent = case.workers(wrong), case.persistent(wrong)
         loader = DataLoader(rows, batch_size=16, num_workers=workers, persistent_workers=persistent)
         work, to_none = case.work(wrong), case.set_to_none(wrong)

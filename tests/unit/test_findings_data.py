@@ -115,20 +115,45 @@ def test_a_library_with_a_cheaper_way_is_advised_of(make: Make, library: str, ad
     assert last.startswith(advice if advice and elsewhere < 300 else "DataLoader(")
 
 
-@pytest.mark.parametrize("read", [1e6, 100e6])
-def test_what_is_read_and_dropped_comes_before_workers(make: Make, read: float) -> None:
+@pytest.mark.parametrize("read", [8_000, 1_000_000])
+def test_reading_less_comes_before_workers(make: Make, read: int) -> None:
     """They would read as much."""
-    file = make().steps(100, {("fetch", "python"): 80.0}, compute=5.0).meta(batch_bytes='{"1": 4000}')
+    reads = json.dumps({"1": [100 * read, 100, 4000, 1]})
+    file = make().steps(100, {("fetch", "python"): 80.0}, compute=5.0).meta(reads=reads)
     user = (f"{TRAIN}:41 Slow.__getitem__", "/x/site-packages/torch/utils/data/_utils/fetch.py:54 fetch")
     library = "/x/site-packages/h5py/_hl/dataset.py:758 Dataset.__getitem__"
     file.detail("sample", 300, phase="fetch", state="python", stack=file.stack(library, *user))
     file.loader(1, fetches=100, wait=8000, dataset="Slow")
-    file.host(8, process_cpus=1, machine={"own_read_call_bytes": read / 8})
-    lines = only(file).fix.split("\n")
-    expected = ["# chunked files: each read unpacks", "DataLoader("]
-    if read < 1e7:
+    f = only(file)
+    expected = ["# chunked files: if most of what is read is not used", "DataLoader("]
+    if read < 16_000:
         expected = ["DataLoader(", "# chunked files: write one chunk"]
-    assert [line[: len(start)] for line, start in zip(lines, expected, strict=True)] == expected
+    assert [line[: len(start)] for line, start in zip(f.fix.split("\n"), expected, strict=True)] == expected
+    assert any("over 100 times its size" in line for line in f.evidence) == (read > 16_000)
+
+
+@pytest.mark.parametrize(("cpus", "workers"), [(2, 16), (8, 32), (64, 81)])
+def test_workers_for_data_that_waits_are_no_more_than_a_machine_has_room_for(
+    make: Make, cpus: int, workers: int
+) -> None:
+    file = make(cpus=str(cpus)).steps(100, {("fetch", "blocked"): 160.0}, compute=2.0)
+    file.loader(1, fetches=100, wait=16_000, dataset="Slow")
+    f = only(file)
+    assert f"num_workers={workers}," in f.fix
+    assert f.fix_share == pytest.approx(1 - max(0.0, 160 / workers - 2) / 160, abs=0.02)
+
+
+def test_what_is_received_for_remote_files_is_read(make: Make) -> None:
+    reads = json.dumps({"1": [0, 0, 4000, 1]})
+    file = make().steps(100, {("fetch", "blocked"): 80.0}, compute=5.0).meta(reads=reads)
+    user = (f"{TRAIN}:41 Slow.__getitem__", "/x/site-packages/torch/utils/data/_utils/fetch.py:54 fetch")
+    library = "/x/site-packages/fsspec/spec.py:1945 AbstractBufferedFile.read"
+    file.detail("sample", 300, phase="fetch", state="blocked", stack=file.stack(library, *user), code=45)
+    file.loader(1, fetches=100, wait=8000, dataset="Slow")
+    file.host(8, process_cpus=1, machine={"own_net_received_bytes": 12.5e6})
+    f = only(file)
+    assert any("MB are read for each batch of 4.0 kB: over 100 times its size" in line for line in f.evidence)
+    assert f.fix.startswith("# remote files: copy them to a local disk once; or, if most of what is read is not used")
 
 
 def test_where_nothing_trains_no_batch_is_said_to_lack_a_backward(make: Make) -> None:

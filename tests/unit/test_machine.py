@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from runfiles import RunFile
 from trainperf.cli.main import main
-from trainperf.findings.cpus import busiest_disk, read_for_batches
+from trainperf.findings.cpus import busiest_disk
 from trainperf.findings.facts import Facts
-from trainperf.findings.rules.settings import check
 from trainperf.report.details.host import host
 from trainperf.run import Run
 
@@ -128,34 +128,27 @@ def test_little_of_it_and_what_other_ranks_send_is_not_told(file: RunFile, recei
     assert not any("receives" in line for f in run.findings for line in f.evidence)
 
 
-def test_reads_that_are_mostly_dropped_are_told(file: RunFile) -> None:
-    """80 fetches of 1 MB in 8 s: 10 MB/s."""
-    run = of(file.meta(batch_bytes='{"1": 1000000}'), {"own_read_call_bytes": 120 * MB})
-    finding = next(f for f in run.findings if f.id == "TP101")
-    assert "read calls return 12.0 MB for each batch of 1.0 MB: 12 times as much as it has" in finding.evidence
-    (reads,) = (s for s in check(Facts(run), run.findings, ()) if s.id == "reads")
-    assert reads.state == "costs" and reads.cost_is == "up to" and "12.0 MB are read" in reads.fix
-
-
-def test_what_is_received_is_read_as_well(file: RunFile) -> None:
-    run = of(file.meta(batch_bytes='{"1": 1000000}'), {"own_read_call_bytes": MB, "own_net_received_bytes": 80 * MB})
-    finding = next(f for f in run.findings if f.id == "TP101")
-    assert "this run receives 8.0 MB for each batch of 1.0 MB: 8 times as much as it has" in finding.evidence
+def test_reads_far_larger_than_batches_are_told(file: RunFile) -> None:
+    reads = json.dumps({"1": [120 * MB, 10, 3 * MB, 3]})
+    finding = next(f for f in of(file.meta(reads=reads), {}).findings if f.id == "TP101")
+    assert "12.0 MB are read for each batch of 1.0 MB: 12 times its size" in finding.evidence
 
 
 @pytest.mark.parametrize(
-    ("sizes", "read", "why"),
+    ("reads", "why"),
     [
-        ('{"1": 1000000}', 30 * MB, "as float64 that becomes float32, or a photo that is shrunk"),
-        ('{"1": 1000}', 0.5 * MB, "it is little"),
-        ('{"2": 1000000}', 120 * MB, "another loader's batches were measured"),
-        ('{"1": 0}', 120 * MB, "what its batches have is not known"),
-        ('{"1": "x"}', 120 * MB, "a damaged file"),
+        ({"1": [30 * MB, 10, MB, 1]}, "as float64 that becomes float32, or a photo that is shrunk"),
+        ({"1": [MB // 2, 10, 1000, 1]}, "to read 50 kB takes next to nothing of 1.1 ms"),
+        ({"2": [120 * MB, 10, MB, 1]}, "another loader's"),
+        ({"1": [120 * MB, 10, 0, 0]}, "what its batches have is not known"),
+        ({"1": [0, 0, MB, 1]}, "nor what is read"),
+        ({"1": [120 * MB, 10, "x", 1]}, "a damaged file"),
+        ({"1": None}, "a damaged file"),
     ],
 )
-def test_reads_that_batches_need_are_not_told(file: RunFile, sizes: str, read: float, why: str) -> None:
-    run = of(file.meta(batch_bytes=sizes), {"own_read_call_bytes": read})
-    assert read_for_batches(Facts(run)) == {}, why
+def test_reads_that_do_not_matter_or_are_not_known_are_not_told(file: RunFile, reads: Any, why: str) -> None:
+    run = of(file.meta(reads=json.dumps(reads)), {"own_net_received_bytes": 800 * MB})
+    assert not any("its size" in line for f in run.findings for line in f.evidence), why
 
 
 def test_what_is_no_counter_is_no_rate(file: RunFile, tmp_path: Path) -> None:

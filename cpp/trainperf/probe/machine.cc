@@ -172,8 +172,8 @@ void MachineProbe::ReadMemory(std::vector<Counter>* counters) const {
 
 bool MachineProbe::ReadStorage(const std::string& pid, Storage* storage) const {
   const std::string text = Slurp(absl::StrCat(proc_, "/", pid, "/io").c_str());
-  *storage = {Number(text, "read_bytes: "), Number(text, "write_bytes: "), Number(text, "rchar: ")};
-  return storage->read_bytes >= 0 && storage->written_bytes >= 0 && storage->read_call_bytes >= 0;
+  *storage = {Number(text, "read_bytes: "), Number(text, "write_bytes: ")};
+  return storage->read_bytes >= 0 && storage->written_bytes >= 0;
 }
 
 void MachineProbe::ReadOwn(const std::vector<int32_t>& workers, std::vector<Counter>* counters) {
@@ -185,17 +185,15 @@ void MachineProbe::ReadOwn(const std::vector<int32_t>& workers, std::vector<Coun
     if (!ReadStorage(absl::StrCat(pid), &worker)) continue;
     const auto before = workers_.find(pid);
     const Storage last = before == workers_.end() ? Storage{} : before->second;
-    for (int64_t Storage::*of : {&Storage::read_bytes, &Storage::written_bytes, &Storage::read_call_bytes}) {
-      // A pid may come again, and counts from nothing then.
-      of_workers_.*of += worker.*of - (worker.*of < last.*of ? 0 : last.*of);
-    }
+    // A pid may come again, and counts from nothing then.
+    of_workers_.read_bytes += worker.read_bytes - (worker.read_bytes < last.read_bytes ? 0 : last.read_bytes);
+    of_workers_.written_bytes +=
+        worker.written_bytes - (worker.written_bytes < last.written_bytes ? 0 : last.written_bytes);
     now[pid] = worker;
   }
   workers_ = std::move(now);
   counters->push_back({"own_read_bytes", own.read_bytes + of_workers_.read_bytes});
   counters->push_back({"own_written_bytes", own.written_bytes + of_workers_.written_bytes});
-  counters->push_back({"own_read_call_bytes", own.read_call_bytes});
-  counters->push_back({"workers_read_call_bytes", of_workers_.read_call_bytes});
 }
 
 }  // namespace trainperf

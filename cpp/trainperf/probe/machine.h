@@ -9,7 +9,6 @@
 //   psi_cpu_ns  psi_memory_ns  psi_io_ns                              some task of the machine stalled
 //   major_faults  swapped_in_bytes  swapped_out_bytes                 of the machine
 //   own_read_bytes  own_written_bytes                                 this process and its workers, of storage
-//   own_read_call_bytes  workers_read_call_bytes                      what their read calls returned, cached or not
 // And of the CPUs, sixteen in each, what they did since the reading before (no counters):
 //   cpu_levels:0   of CPU 0 the lowest four bits: 0: it is not there; 1: idle ... 15: busy all the time
 //   irq_levels:0                                                      likewise, with interrupts
@@ -42,7 +41,6 @@ class MachineProbe {
   struct Storage {
     int64_t read_bytes;
     int64_t written_bytes;
-    int64_t read_call_bytes;
   };
 
   struct CpuTicks {

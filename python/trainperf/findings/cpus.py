@@ -679,38 +679,14 @@ def _rows(rows: object, types: tuple[type, ...]) -> list[Any]:
 
 
 def storage(facts: Facts) -> Params:
-    """What disks and network did meanwhile, for a finding about data; and whether more was read than batches have."""
-    return {**busiest_disk(facts, "read"), **received(facts), **read_for_batches(facts)}
-
-
-def read_for_batches(facts: Facts) -> Params:
-    """How much read calls returned for each batch, whether from storage or the page cache, or the network, and how many
-    times the batch's own bytes that is: what Parquet's row groups, chunks of HDF5 or a remote file's blocks have
-    besides the samples. Of the steps' second half: a file that is kept in memory is read before. Empty where that is
-    little, or where it or the size of some loader's batches is not known."""
-    sizes, found = described(facts.run.meta, "batch_bytes"), facts.run.loaders
-    fetched = {number: loader.fetches.count for number, loader in found.items() if loader.fetches.count}
-    known = all(isinstance(sizes.get(str(number)), int) for number in fetched)
-    grown, _, steps = _counted_during_steps(facts, from_half=True)
-    # In a process that has workers, pipes from these are read as well.
-    workers = any(loaders.num_workers(found[number]) for number in fetched)
-    files = grown.get("workers_read_call_bytes" if workers else "own_read_call_bytes", 0)
-    received = grown.get("own_net_received_bytes", 0) if facts.number("world_size") <= 1 else 0
-    read = max(files, received)  # TLS is read by read calls, too
-    if not fetched or not known or not steps or read < limit("read_bytes") * facts.wall_ns / 1e9 / facts.steps * steps:
-        return {}
-    batches = sum(fetched.values()) / facts.steps * steps
-    had = sum(count * sizes[str(number)] for number, count in fetched.items()) / facts.steps * steps
-    if not had or read < limit("read_times") * had:
-        return {}
-    each = {"read_each": Bytes(read / batches), "batch": Bytes(had / batches)}
-    return {**each, "times": Count(read / had), "by_network": received > files}
+    """What disks and network did meanwhile, for a finding about data."""
+    return {**busiest_disk(facts, "read"), **received(facts)}
 
 
 def busiest_disk(facts: Facts, what: Literal["read", "written"]) -> Params:
     """Of the disk that had work for most of the time: its name, that share, how much it read or wrote in a second, and
     whose part of it was this run's. Empty where none had work for half of the time, or it is not known."""
-    grown, wall_ns, _ = _counted_during_steps(facts)
+    grown, wall_ns = _counted_during_steps(facts)
     busy = {name.partition(":")[2]: ns for name, ns in grown.items() if name.startswith("disk_busy_ns:")}
     disk = max(busy, key=lambda name: busy[name], default=None)
     if disk is None or busy[disk] < limit("half_share") * wall_ns:
@@ -730,7 +706,7 @@ def received(facts: Facts) -> Params:
     """How much the run's own TCP connections received, in a second and for a step; else, as connections that last less
     than a second are not seen, the network interface that received the most, whoever it was for. Empty where that is
     little, where it is not known, or where other ranks send too."""
-    grown, wall_ns, _ = _counted_during_steps(facts)
+    grown, wall_ns = _counted_during_steps(facts)
     own, interfaces = "own_net_received_bytes", [name for name in grown if name.startswith("net_received_bytes:")]
     for name in (own, *sorted(interfaces, key=lambda name: -grown[name])[:1]):
         each_s = grown.get(name, 0) * 1e9 / max(1, wall_ns)
@@ -743,21 +719,17 @@ def received(facts: Facts) -> Params:
     return {}
 
 
-def _counted_during_steps(facts: Facts, *, from_half: bool = False) -> tuple[dict[str, int], int, float]:
-    """By how much the machine's counters grew from the last reading before the steps to the last one during these, the
-    time between, and the steps; nothing where there is none during steps. What a connection received until it is seen
-    counts then, so the time before must as well. `from_half`: of the second half of that time."""
+def _counted_during_steps(facts: Facts) -> tuple[dict[str, int], int]:
+    """By how much the machine's counters grew from the last reading before the steps to the last one during these, and
+    the time between; nothing where there is none during steps. What a connection received until it is seen counts
+    then, so the time before must as well."""
     table, machine = facts.run.steps, facts.run.machine
     at = np.array([reading.at_ns for reading in facts.run.host], dtype=np.int64)
-    if not len(table.start_ns) or not len(at):
-        return {}, 0, 0.0
+    if not len(table.start_ns):
+        return {}, 0
     begin, end = table.start_ns[0], table.start_ns[-1] + table.wall_ns[-1]
     first = max(0, int(np.searchsorted(at, begin, side="right")) - 1)
     last = int(np.searchsorted(at, end, side="right")) - 1
-    if from_half:
-        first = int(np.searchsorted(at, (at[first] + at[max(first, last)]) / 2))
     if last <= first:
-        return {}, 0, 0.0
-    so_far = np.interp(at[[first, last]], [*table.start_ns, end], [0, *np.cumsum(table.count)])
-    grown = {name: int(values[last] - values[first]) for name, values in machine.items()}
-    return grown, int(at[last] - at[first]), float(so_far[1] - so_far[0])
+        return {}, 0
+    return {name: int(so_far[last] - so_far[first]) for name, so_far in machine.items()}, int(at[last] - at[first])

@@ -15,10 +15,10 @@ from trainperf.findings import frames
 from trainperf.findings.inside import CPU, WAITING, Line, state_of
 from trainperf.findings.model import Cell, Limits, Params, Said
 from trainperf.findings.places import NOTHING, Part, by_cell, library_call, weighed
-from trainperf.findings.text import Count, Number, plural
+from trainperf.findings.text import Bytes, Count, Number, plural
 from trainperf.findings.thresholds import limit
 from trainperf.findings.waits import syscall_name
-from trainperf.runfile.schema import CAUSES, MECHANISM_OF, PHASES
+from trainperf.runfile.schema import CAUSES, MECHANISM_OF, PHASES, described
 
 if TYPE_CHECKING:
     from trainperf.findings.facts import Facts
@@ -711,6 +711,35 @@ _CHEAPER_CALLS: Final = {
     ),
     "cheaper_tensors": re.compile(r"torch\.serialization\.|numpy\.lib\.(_?npyio|format)|safetensors\."),
 }
+
+
+def reads(facts: Facts, loader: Loader | None, cheaper: Said | None, received: Params) -> Params:
+    """How much is read for a batch, from storage or the page cache, or received, and how many times the batch's size
+    that is: what Parquet's row groups, chunks of HDF5 or a remote file's blocks have besides the samples, or what
+    becomes smaller samples. `cheaper`: of the library that takes most of the time. Empty where it is little or not
+    known, or takes too little time to matter."""
+    of = loader.description if loader is not None else None
+    number = next((n for n, v in facts.run.loaders.items() if v.description is of), None)
+    told = described(facts.run.meta, "reads").get(str(number))
+    if loader is None or not isinstance(told, list) or len(told) != 4 or not all(isinstance(n, int) for n in told):
+        return {}
+    read, batches, sizes, sized = told
+    fetches = loader.fetches
+    by_network = cheaper is not None and cheaper.key == "cheaper_remote" and "received_each" in received
+    if not sizes or (not batches and not by_network) or not fetches.count:
+        return {}
+    each, size = read / max(1, batches), sizes / sized
+    if by_network and received["interface"] is None:
+        each = max(each, float(received["received_each"]) * facts.steps / fetches.count)  # type: ignore[arg-type]
+    takes_ns = each / limit("read_bytes") * 1e9
+    matters = takes_ns >= limit("warn_share") * fetches.wall_ns / fetches.count
+    if each < limit("read_times") * size or not (matters or cheaper is not None):
+        return {}
+    times = Count(each / size)
+    return {"read_each": Bytes(each), "batch": Bytes(size), "times": times, "far_more": times > _MANY_TIMES}
+
+
+_MANY_TIMES: Final = 100
 
 
 def cheaper_call(calls: Iterable[tuple[str, int]], of: int) -> Said | None:

@@ -15,6 +15,7 @@ What `ready` means. It is the number of batches that the workers had finished wh
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import json
 import weakref
@@ -31,19 +32,43 @@ if TYPE_CHECKING:
 
 
 _MAX_ORPHANS = 64
+_LOOK_EACH_S = 1.0
 
 
 class _Fetches:
     """What is known of one iterator."""
 
-    __slots__ = ("loader", "measured", "reference", "starting", "workers")
+    __slots__ = ("batches", "due", "loader", "pids", "read", "reference", "starting", "workers")
 
     def __init__(self, loader: int, workers: Workers | None, reference: weakref.ref[Any]) -> None:
         self.loader = loader
         self.workers = workers  # None: has none, or they are not known by torch's names
-        self.measured = False  # whether a batch of it was
+        self.due = True  # what the next one reads, and how large its batch is
+        self.pids: tuple[int, ...] = ()  # of its workers
+        self.batches = 0  # that came from these, since `read` was
+        self.read: int | None = None  # by these so far, as it was last looked at
         self.starting = 0  # fetches until as many batches have come as there are workers
         self.reference = reference
+
+
+@dataclasses.dataclass(slots=True)
+class _Reads:
+    """What read calls returned for batches of a loader, cached or not; of some fetches, or between looks at workers."""
+
+    read: int = 0
+    batches: int = 0  # for so many
+    sizes: int = 0  # of batches
+    sized: int = 0  # of so many
+
+
+def _bytes_read(path: str) -> int | None:
+    """By all read calls so far; None: it has ended, or the kernel does not count."""
+    try:
+        with open(path, "rb") as file:
+            first = file.readline()
+    except OSError:
+        return None
+    return int(first[7:]) if first.startswith(b"rchar: ") else None
 
 
 def patch_arrivals(hook: PatchHook, iterator: Any, loaders: DataLoaderHook) -> None:
@@ -62,13 +87,14 @@ class DataLoaderHook(PatchHook):
         # Loaders that are known by an iterator only: by the id of its sampler and its description, (the sampler, if it
         # can be told whether it is still there; the loader's id).
         self._orphans: dict[tuple[int, str], tuple[weakref.ref[Any] | None, int]] = {}
-        self._sizes: dict[int, int] = {}  # by loader: the bytes of a batch, the first of its first iterator
+        self._reads: dict[int, _Reads] = {}  # by loader
         self._fast: BracketFunction | None = None  # __next__ in C, for iterators without workers
 
     def install(self, context: Context) -> None:
         from torch.utils.data import dataloader
 
         self._context = context
+        context.ticker.add(self.name, self._look, after_s=_LOOK_EACH_S)
         self._base: type = dataloader._BaseDataLoaderIter
         self.patch(dataloader._BaseDataLoaderIter, "__next__", self._wrap_next)
         self.patch(dataloader.DataLoader, "__iter__", self.wrap_iter)
@@ -76,9 +102,10 @@ class DataLoaderHook(PatchHook):
 
     def remove(self) -> None:
         super().remove()
+        self._context.ticker.discard(self.name)
         self._iterators.clear()
         self._orphans.clear()
-        self._sizes.clear()
+        self._reads.clear()
 
     def wrap_arrivals(self, original: AnyFunction) -> AnyFunction:
         """Of the iterator's method that takes a batch from its workers, and returns (whether one came, it)."""
@@ -121,6 +148,7 @@ class DataLoaderHook(PatchHook):
                 if fast is not None and state.workers is None and not state.starting:
                     fast.know(self, state.loader)  # the next fetch comes here no more
                 ready, wait, workers = -1, None, state.workers
+                before = _bytes_read("/proc/thread-self/io") if state.due and not state.pids else None
                 if workers is not None:
                     ready, wait = workers.begin(self)
                 begin(fetch, state.loader, ready, 0 if is_grad_enabled() else grad_disabled)
@@ -153,9 +181,11 @@ class DataLoaderHook(PatchHook):
                     switch.off()
                     context.fail(name, error)
             end(fetch, how)
-            if not state.measured:
+            state.batches += 1
+            if state.due:
                 try:
-                    measure(state, batch)
+                    read = _bytes_read("/proc/thread-self/io") if before is not None else None
+                    measure(state, batch, None if read is None or before is None else read - before)
                 except Exception as error:
                     switch.off()
                     context.fail(name, error)
@@ -168,12 +198,34 @@ class DataLoaderHook(PatchHook):
         switch.turns_off(fast)
         return fast
 
-    def _measure(self, state: _Fetches, batch: Any) -> None:
-        state.measured = True
-        if state.loader in self._sizes or (size := batch_bytes(batch)) is None:
+    def _measure(self, state: _Fetches, batch: Any, read: int | None) -> None:
+        """`read`: by this thread in this fetch."""
+        state.due = False
+        size = batch_bytes(batch)
+        if size is None:
             return
-        self._sizes[state.loader] = size
-        self._context.session.set_meta("batch_bytes", json.dumps(self._sizes))
+        reads = self._reads.setdefault(state.loader, _Reads())
+        reads.sizes, reads.sized = reads.sizes + size, reads.sized + 1
+        if read is not None:
+            reads.read, reads.batches = reads.read + read, reads.batches + 1
+
+    def _look(self) -> float:
+        """At what workers have read since the last look; and has the next fetch of each loader measured."""
+        for state in list(self._iterators.values()):
+            state.due = True
+            if state.pids:
+                found = [_bytes_read(f"/proc/{pid}/io") for pid in state.pids]
+                now = None if None in found else sum(filter(None, found))
+                if now is not None and state.read is not None and state.batches:
+                    reads = self._reads.setdefault(state.loader, _Reads())
+                    reads.read, reads.batches = reads.read + now - state.read, reads.batches + state.batches
+                state.read, state.batches = now, 0
+        if self._fast is not None:
+            self._fast.forget()
+        told = {loader: dataclasses.astuple(reads) for loader, reads in self._reads.items()}
+        if told:
+            self._context.session.set_meta("reads", json.dumps(told))
+        return _LOOK_EACH_S
 
     def wrap_iter(self, original: AnyFunction) -> AnyFunction:
         import torch
@@ -245,6 +297,7 @@ class DataLoaderHook(PatchHook):
             pid = getattr(worker, "pid", None)
             if pid is not None:
                 self._context.session.watch_worker(loader, pid)
+                state.pids = (*state.pids, pid)
                 self._context.workers[pid] = type(innermost(getattr(iterator, "_dataset", None)))
         if getattr(iterator, "_rcvd_idx", 0):
             self._context.session.workers_at_work(loader)

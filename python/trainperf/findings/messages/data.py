@@ -12,7 +12,7 @@ _FILTER: Final = (
     "sampler\n]]"
 )
 
-# First where nearly all that is read is dropped: workers would read as much.
+# First where much more is read than batches have: workers would read as much.
 _LEAD: Final = f"{_FILTER}[[times?{{cheaper}}\n]]"
 _CHEAPER_CALL: Final = "[[!times?\n{cheaper}]]"
 
@@ -32,8 +32,7 @@ _RECEIVED: Final = (
     "[[!interface? over TCP]]: {received_each} a step[[interface? (of all programs)]]"
 )
 _READ: Final = (
-    "[[by_network?this run receives]][[!by_network?read calls return]] {read_each} for each batch of {batch}: "
-    "{times:time} as much as it has"
+    "{read_each} are read for each batch of {batch}: [[far_more?over 100 times]][[!far_more?{times:time}]] its size"
 )
 _STARVED: Final = Message(
     title="data loading runs in {process}",
@@ -503,19 +502,18 @@ TEXTS: Final = {
     "cheaper_table": "# pandas: take the columns out once in __init__ (df['x'].to_numpy()): a DataFrame builds "
     "each row anew",
     "cheaper_rows": "# rows of a table: [[!times?read many at once (dataset[indices], dataset.with_format('torch')), "
-    "and only the columns that are used]][[times?each read returns a whole table or row group, and most of it is "
-    "dropped: use all rows of a group before the next, or write smaller ones (row_group_size); and read only the "
-    "columns that are used]]",
-    "cheaper_chunks": "# chunked files: [[times?each read unpacks a whole chunk, and most of it is dropped: ]]write "
-    "one chunk for each sample or batch, or keep chunks in a larger cache (h5py.File(path, rdcc_nbytes=...))",
+    "and only the columns that are used]][[times?if most of what is read is not used, use all rows of a row group "
+    "before the next, or write smaller ones (row_group_size), and read only the columns that are used]]",
+    "cheaper_chunks": "# chunked files: [[times?if most of what is read is not used, ]]write one chunk for each sample "
+    "or batch, or keep chunks in a larger cache (h5py.File(path, rdcc_nbytes=...))",
     "cheaper_archive": "# compressed files: unpack them once before training; or a codec that decodes faster "
     "(zstd, lz4)",
-    "cheaper_remote": "# remote files: copy them to a local disk once; or read [[!times?larger pieces (fsspec: "
-    "block_size, cache_type='readahead')]][[times?no more than a sample needs (fsspec: a smaller block_size, or "
-    "cache_type='none')]]",
+    "cheaper_remote": "# remote files: copy them to a local disk once[[!times?; or read larger pieces (fsspec: "
+    "block_size, cache_type='readahead')]][[times?; or, if most of what is read is not used, read less at a time "
+    "(fsspec: a smaller block_size, or cache_type='none')]]",
     "cheaper_tokens": "# tokens: tokenize once before training; dataset.map(tokenize, batched=True) keeps the result",
-    "cheaper_tensors": "# arrays: many samples in one file, opened once: numpy.load(path, mmap_mode='r'), or "
-    "torch.load(path, mmap=True)",
+    "cheaper_tensors": "# arrays: [[!times?many samples in one file, opened once: ]][[times?if most of what is read is "
+    "not used: ]]numpy.load(path, mmap_mode='r'), or torch.load(path, mmap=True)[[times?, which read what is indexed]]",
     # Which of a loader's workers still read.
     "so_many": "{fewest} of {workers}",
     "from_to": "{fewest} to {most} of {workers}",

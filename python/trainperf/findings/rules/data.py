@@ -200,7 +200,8 @@ def data_starved(facts: Facts, limits: Limits) -> Outcome:
     small = cost / batches < 1e6 * limit("in_process_min_ms")
     fetching = Fetching.of(facts, _cells(facts), without_sampler=without_sampler)
     todo = _advice(facts, own, fetching, cost, small=small)
-    usable, reads, cheaper = usable_cpus(facts.run), storage(facts), loaders.cheaper_call_of(facts, fetching.of_top)
+    usable, moved, cheaper = usable_cpus(facts.run), storage(facts), loaders.cheaper_call_of(facts, fetching.of_top)
+    reads = loaders.reads(facts, main, cheaper, moved)
     return Diagnosis(
         variant=todo.variant,
         severity="info" if small and facts.loop_share(cost) < limit("in_process_dominant_share") else severity,
@@ -215,13 +216,14 @@ def data_starved(facts: Facts, limits: Limits) -> Outcome:
             "few": Count(todo.affected.steps) if todo.affected is not None else None,
             "fix": todo.fix(main, several=len(own) > 1),
             "cheaper": cheaper,
+            **moved,
             **reads,
         },
         place=facts.where(fetching.top) or (loaders.dataset_place(main, facts) if main is not None else ""),
         who=(facts.step_thread_name, fetching.who),
         affected=todo.affected,
         sure=fetching.sure(facts),
-        saves=Saves(share=1.0 if cheaper is not None and "times" in reads else todo.share),
+        saves=Saves(share=1.0 if cheaper is not None and reads else todo.share),
     )
 
 
@@ -292,7 +294,8 @@ def _advice(facts: Facts, own: Sequence[Loader], fetching: Fetching, cost: int, 
     if by_workers is None:
         return todo
     room = None if fetching.waits and not fetching.for_threads else cpus.room(facts)
-    return dataclasses.replace(todo, share=by_workers.share(cost, room))
+    left = max(0.0, cost / todo.workers - (facts.wall_ns - cost))  # where more would be needed than are advised
+    return dataclasses.replace(todo, share=min(by_workers.share(cost, room), 1 - left / cost))
 
 
 def _needed(facts: Facts, cost: int) -> int:
@@ -337,7 +340,8 @@ def _workers(facts: Facts, main: Loader | None, fetching: Fetching, need: int) -
         lead = Said("feed_faster_in_each" if fetching.handover else "hold_for_less_or_own")
         return _Advice("lock", (lead,), want, note=Said("forked_wait"), spawn=True)
     if fetching.waits:
-        return _Advice("waiting", workers=need + 1, note=Said("waits_then_overlap"))
+        most = max(limit("waiting_workers"), limit("waiting_workers_each_cpu") * (usable or 1))
+        return _Advice("waiting", workers=min(need + 1, int(most)), note=Said("waits_then_overlap"))
     if usable == 1:
         return _Advice("one_cpu", (Said("cheaper_sample"),))
     return _Advice("computing", workers=min(need + 1, usable or need + 1), note=cpus.once_free(facts))

@@ -55,6 +55,8 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
     # Cheaper samples shorten the training thread's waits for a CPU, too.
     kept_off = facts.waits_for_cpu() if crowded and why.variant in _TAKE_ALL else {}
     inside = loaders.inside(facts, (main, *alike))
+    cheaper = loaders.cheaper_call(((v.calls, v.count) for v in inside.lines), inside.busy)
+    moved = storage(facts)
     return Diagnosis(
         variant=why.variant,
         severity=facts.grade(cost + sum(kept_off.values()), limits) or severity,
@@ -66,9 +68,10 @@ def workers_too_slow(facts: Facts, limits: Limits) -> Outcome:
             **({} if facts.of_trace else _seen(view)),
             **_inside(facts, inside),
             "waits_by": inside.waits_by() or None,
-            "cheaper": loaders.cheaper_call(((v.calls, v.count) for v in inside.lines), inside.busy),
+            "cheaper": cheaper,
             "kept_off": Ns(sum(kept_off.values()) / facts.steps) if kept_off else None,
-            **storage(facts),
+            **moved,
+            **loaders.reads(facts, main, cheaper, moved),
             **why.params,
         },
         place=why.place or _place(facts, inside) or loaders.dataset_place(main, facts),
