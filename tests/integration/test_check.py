@@ -16,6 +16,7 @@ from torch import nn
 
 torch.set_num_threads(1)
 torch.autograd.set_detect_anomaly(True)
+torch.use_deterministic_algorithms(True, warn_only=True)
 model = nn.Linear(8, 2)
 optimizer = torch.optim.SGD(model.parameters(), float(sys.argv[1]))
 for step in range(200):
@@ -36,6 +37,8 @@ def test_a_script_is_run_and_leaves_nothing(
     document = json.loads(capsys.readouterr().out)
     assert (document["run"], document["steps"]) == ("python train.py 0.1", 200)
     states = {s["id"]: s["state"] for s in document["settings"]}
+    proofs = {s["id"]: s["prove"] for s in document["settings"]}
+    assert proofs["deterministic"] == "trainperf try --change deterministic=off -- python train.py 0.1"
     assert states["anomaly"] in ("costs", "unpriced") and states["tracer"] == "fine"
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 

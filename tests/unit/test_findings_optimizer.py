@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from runfiles import RunFile
 from trainperf.findings.model import Finding
+from trainperf.hooks.describe import describe_optimizer
 from trainperf.prove.candidates import settings_of
 from verdicts import TRAIN, Make, said
 
@@ -58,13 +60,30 @@ def test_a_group_for_each_parameter_is_a_warning(make: Make, foreach: bool) -> N
 
 
 def test_small_parameters_without_a_fused_step_are_told_of_foreach(make: Make) -> None:
-    f = _told(_run(make, 0.4, **{"class": "RMSprop", "gradient_bytes": 122 * 2080 * 4}))
+    f = _told(_run(make, 0.4, **{"class": "RMSprop", "elements": 122 * 2080, "updated": 122}))
     assert f is not None and (f.variant, f.severity, f.fix) == (
         "foreach",
         "info",
         "torch.optim.RMSprop(..., foreach=True)",
     )
     assert settings_of("TP311", f.fix) == {"foreach": True}
+
+
+def test_of_what_size_and_kind_is_what_a_step_updates() -> None:
+    weights = [torch.nn.Parameter(torch.zeros(size)) for size in (4, 400, 4000)]
+    weights[2].requires_grad = False
+    weights[0].grad = torch.ones(4)  # the second was not used in this step
+    described = describe_optimizer(torch.optim.SGD(weights, lr=0.1, momentum=0.9))
+    assert (described["updated"], described["elements"], described["plain"], described["momentum"]) == (
+        1,
+        4,
+        True,
+        True,
+    )
+    rare = torch.nn.Parameter(torch.zeros(4, 2))
+    rare.grad = torch.ones(4, 2).to_sparse()
+    described = describe_optimizer(torch.optim.Adagrad([rare]))
+    assert (described["plain"], described["momentum"]) == (False, False)
 
 
 def test_adagrad_has_a_fused_step_later_than_others(make: Make) -> None:
@@ -86,9 +105,13 @@ def test_many_groups_alone_are_told_where_each_has_its_row(make: Make, options: 
         {"fused": True},
         {"fused": True, "groups": 2},
         {"class": "RMSprop"},  # of what size its parameters are is not known
-        {"class": "RMSprop", "gradient_bytes": 122 * 16384 * 4},  # large temporary tensors cost more than calls
-        {"class": "RMSprop", "gradient_bytes": 122 * 2080 * 4, "foreach": True},
-        {"class": "ASGD", "gradient_bytes": 122 * 64 * 4},  # slower with foreach
+        {"class": "RMSprop", "elements": 122 * 16384, "updated": 122},  # large temporary tensors cost more than calls
+        {"class": "RMSprop", "elements": 122 * 2080, "updated": 122, "foreach": True},
+        {"class": "RMSprop", "elements": 4 * 40_000, "updated": 4},  # the other 118 are frozen
+        {"class": "RMSprop", "elements": 122 * 64, "updated": 122, "plain": False},  # complex, or differentiable
+        {"class": "Adagrad", "plain": False},  # sparse gradients
+        {"class": "SGD", "momentum": False},  # with two threads fused=True is slower
+        {"class": "ASGD", "elements": 122 * 64, "updated": 122},  # slower with foreach
         {"class": "RMSprop", "groups": 122},  # each parameter has its own row, however it is grouped
         {"device": "cuda"},
         {"module": "__main__"},  # an AdamW of the user's own

@@ -132,6 +132,8 @@ def test_flags_of_gc_cost_at_most_what_collections_take(make: Make) -> None:
             "TORCH_LOGS=,TORCH_TRACE=",
         ),
         ("anomaly", {"anomaly_percent": "100"}, "anomaly=off"),
+        ("deterministic", {"deterministic_percent": "100"}, "deterministic=off"),
+        ("tracemalloc", {"tracemalloc_percent": "100"}, "tracemalloc=off"),
     ],
 )
 def test_what_has_no_exact_price_names_the_trial_that_measures_it(
@@ -365,6 +367,13 @@ def test_each_row_is_on_the_page() -> None:
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     listed = {word.strip(" `") for row in rows for word in row.split(",")}
     assert {row.id for row in TABLE} <= listed
+
+
+def test_what_trainperf_itself_ran_is_proven_without_it(make: Make) -> None:
+    words = ["trainperf", "run", "-o", "a.tpr", "train.py", "--lr", "0.1"]
+    file = make().steps(100, PYTHON).meta(tracemalloc_percent="100", command=json.dumps(words))
+    found = checked(file.meta(argv=json.dumps(["train.py", "--lr", "0.1"])))["tracemalloc"]
+    assert found.prove == "trainperf try --change tracemalloc=off -- python train.py --lr 0.1"
 
 
 # What the watch reads

@@ -71,11 +71,19 @@ def describe_optimizer(optimizer: Any) -> dict[str, Any]:
     groups = optimizer.param_groups
     first = next((parameter for group in groups for parameter in group["params"]), None)
     weights = [parameter for group in groups for parameter in group["params"]]
+    updated = [weight.grad for weight in weights if getattr(weight, "grad", None) is not None]
     description |= {
         "groups": len(groups),
         "gradient_bytes": _bytes(weight for weight in weights if getattr(weight, "requires_grad", False)),
         "parameters": sum(len(group["params"]) for group in groups),
         "device": getattr(getattr(first, "device", None), "type", None),
+        # Of those that this step updates.
+        "updated": len(updated),
+        "elements": sum(gradient.numel() for gradient in updated),
+        # Sparse and complex ones have no fused step, and none is differentiable.
+        "plain": not any(gradient.is_sparse or gradient.is_complex() for gradient in updated)
+        and not any(group.get("differentiable") for group in groups),
+        "momentum": any(group.get("momentum") for group in groups),
     }
     for option in ("foreach", "fused"):
         description[option] = bool(groups) and all(group.get(option) is True for group in groups)
@@ -96,15 +104,14 @@ def describe_ddp(model: Any) -> dict[str, Any]:
 
 
 def batch_bytes(batch: Any) -> int | None:
-    """That its tensors, arrays, numbers and texts take, in mappings, sequences and attributes; None: too many parts."""
+    """That its tensors, arrays, numbers and texts take, in mappings, sequences and attributes; None: it has something
+    else, of which the size is not known, or very many parts."""
     import torch
 
     todo, size, parts = [(batch, 0)], 0, 0
     while todo:
         part, depth = todo.pop()
         parts += 1
-        if parts > _MAX_LEAVES:
-            return None
         if isinstance(part, torch.Tensor):
             size += part.numel() * part.element_size()
         elif type(part).__module__ == "numpy":
@@ -113,15 +120,20 @@ def batch_bytes(batch: Any) -> int | None:
             size += len(part)
         elif isinstance(part, (bool, int, float)):
             size += 8
-        elif depth < _MAX_DEPTH:
-            if isinstance(part, Mapping):
-                within: Iterable[Any] = part.values()
-            elif isinstance(part, (list, tuple)):
-                within = part
-            else:
-                within = vars(part).values() if hasattr(part, "__dict__") and not isinstance(part, type) else ()
+        elif part is not None:
+            within = _parts(part) if depth < _MAX_DEPTH else None
+            if within is None or parts + len(within) > _MAX_LEAVES:
+                return None
             todo += [(inner, depth + 1) for inner in within]
     return size
+
+
+def _parts(thing: Any) -> list[Any] | None:
+    if isinstance(thing, Mapping):
+        return list(thing.values())
+    if isinstance(thing, (list, tuple)):
+        return list(thing)
+    return list(vars(thing).values()) if hasattr(thing, "__dict__") and not isinstance(thing, type) else None
 
 
 def _bytes(tensors: Iterable[Any]) -> int:

@@ -71,6 +71,8 @@ class Trial:
         try:
             program = (of_module if command["module"] else of_script)(command["target"])
             program.become_main(command["arguments"])
+            how = ["-m"] if command["module"] else []
+            sys.orig_argv = [sys.executable, *how, command["target"], *command["arguments"]]  # what is advised names it
             self._injection.before_torch()
             for module in ("torch", STATEFUL):
                 if module in sys.modules:

@@ -67,8 +67,10 @@ class Injection:
         if "switch_interval" in self._settings:
             self._recorder.at_first_batch.append(self._switch_interval)
         if "tracemalloc" in self._settings:
-            tracemalloc.stop()  # PYTHONTRACEMALLOC may have started it
             self._never_on("tracemalloc", tracemalloc, "start", None)
+            if tracemalloc.is_tracing():  # by PYTHONTRACEMALLOC
+                tracemalloc.stop()
+                self._count("tracemalloc")
         if "gc_debug" in self._settings:
             self._never_on("gc_debug", gc, "set_debug", 0)
 
@@ -359,7 +361,8 @@ class Injection:
 
         def never(original: AnyFunction) -> AnyFunction:
             def switch(*args: Any, **kwargs: Any) -> None:
-                if off is None or (args or tuple(kwargs.values()))[0] not in (off, "default"):
+                mode = args[0] if args else kwargs.get("mode", kwargs.get("debug_mode"))
+                if off is None or mode not in (off, "default"):
                     self._count(name)
                 if off is not None:
                     original(off)

@@ -173,7 +173,9 @@ class _Optimizer:
     name: str
     groups: int
     parameters: int
-    elements: float  # of a parameter that is trained, in the mean, as float32
+    elements: float  # of a parameter that is updated, in the mean; 0: not known
+    plain: bool  # parameters that options of its step take
+    momentum: bool
     foreach: bool
     fused: bool
 
@@ -187,6 +189,19 @@ class _Optimizer:
         """As with a group for each parameter or layer; two of each, for weight decay, are few."""
         return self.groups >= limit("optimizer_groups") and 4 * self.groups >= self.parameters
 
+    @property
+    def gains_by_foreach(self) -> bool:
+        """With large tensors its temporary ones cost more than it saves."""
+        small = 0 < self.elements <= limit("foreach_elements")
+        return small and self.name in _FOREACH and self.one_by_one and self.plain and not self.many_groups
+
+    def can_fuse(self, facts: Facts) -> bool:
+        """Plain SGD adds one tensor to another, which takes less than to wake threads for it."""
+        since = _FUSED_SINCE.get(self.name)
+        adds_alone = self.name == "SGD" and not self.momentum and facts.torch_threads > 1
+        known = since is not None and facts.torch_version >= since
+        return known and not self.fused and self.plain and not adds_alone
+
 
 @rule("TP311", "optimizer-step", Limits(limit("optimizer_share"), None), needs=("hook_optimizer",))
 def optimizer_step(facts: Facts, limits: Limits) -> Outcome:
@@ -196,14 +211,10 @@ def optimizer_step(facts: Facts, limits: Limits) -> Outcome:
     optimizer = _the_one(facts)
     if optimizer is None:
         return _by_hand(facts, limits)
-    since = _FUSED_SINCE.get(optimizer.name)
-    can_fuse = not optimizer.fused and since is not None and facts.torch_version >= since
-    # With large tensors its temporary ones cost more than it saves.
-    by_foreach = optimizer.name in _FOREACH and 0 < optimizer.elements <= limit("foreach_elements")
+    can_fuse = optimizer.can_fuse(facts)
     # Where each parameter has its own row anyhow, fewer groups alone save nothing.
     fewer_groups = optimizer.many_groups and (can_fuse or not optimizer.one_by_one)
-    by_foreach = by_foreach and optimizer.one_by_one and not optimizer.many_groups
-    if not can_fuse and not fewer_groups and not by_foreach:
+    if not can_fuse and not fewer_groups and not optimizer.gains_by_foreach:
         return None
     claims = _work(facts, in_optimizer, unseen=True)
     severity = facts.grade(sum(claims.values()), limits)
@@ -278,7 +289,14 @@ def _the_one(facts: Facts) -> _Optimizer | None:
     known = [o for o in read if o is not None]
     if not known or len(known) < len(read) or len({(o.name, o.foreach, o.fused) for o in known}) > 1:
         return None
-    return replace(known[0], groups=sum(o.groups for o in known), parameters=sum(o.parameters for o in known))
+    return replace(
+        known[0],
+        groups=sum(o.groups for o in known),
+        parameters=sum(o.parameters for o in known),
+        elements=max(o.elements for o in known) if all(o.elements for o in known) else 0.0,
+        plain=all(o.plain for o in known),
+        momentum=all(o.momentum for o in known),
+    )
 
 
 def _is_torchs(description: Mapping[str, Any]) -> bool:
@@ -292,10 +310,17 @@ def _read(description: Mapping[str, Any]) -> _Optimizer | None:
         return None
     if not isinstance(groups, int) or not isinstance(parameters, int):
         return None
-    foreach, fused = description.get("foreach") is True, description.get("fused") is True
-    size = description.get("gradient_bytes")
-    elements = size / 4 / parameters if isinstance(size, int) and parameters else 0.0
-    return _Optimizer(str(description.get("class")), groups, parameters, elements, foreach, fused)
+    elements, updated = description.get("elements"), description.get("updated")
+    return _Optimizer(
+        name=str(description.get("class")),
+        groups=groups,
+        parameters=parameters,
+        elements=elements / updated if isinstance(elements, int) and isinstance(updated, int) and updated else 0.0,
+        plain=description.get("plain") is not False,
+        momentum=description.get("momentum") is not False,
+        foreach=description.get("foreach") is True,
+        fused=description.get("fused") is True,
+    )
 
 
 # -- TP312: models that run outside of the training step: evaluation that no switch of mode shows, a second forward

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from trainperf.findings import frames, framework, gpu, loaders
-from trainperf.findings.cpus import read_for_batches
 from trainperf.findings.frames import FrameLike, calls_module
 from trainperf.findings.messages import TEXTS, words
 from trainperf.findings.model import (
@@ -146,7 +145,10 @@ def _by_itself(facts: Facts, row: Setting, seen: Seen | None, teller: Finding | 
 
 
 def _tried(facts: Facts, change: str) -> str:
-    return facts.command(words(facts, TEXTS["setting_try"], {"change": shlex.quote(change)}))
+    prefix, run = words(facts, TEXTS["setting_try"], {"change": shlex.quote(change)}), facts.run
+    if "trainperf" in run.command[:3] and run.script.endswith(".py") and run.script != "__main__.py":
+        return f"{prefix} python {shlex.join(run.argv)}"  # not `trainperf run` and its options
+    return facts.command(prefix)
 
 
 def _unseen(facts: Facts, row: Setting) -> str:
@@ -190,6 +192,14 @@ def _percent(key: str, least: str) -> Look:
 
 def _if(there: Callable[[Facts], object]) -> Look:
     return lambda facts: Seen(None) if there(facts) else None
+
+
+def _torchs_optimizer(facts: Facts) -> bool:
+    """Of a class of the user's own it is not known what its options do."""
+    return any(
+        kind == "optimizer" and str(described.get("module", "")).startswith("torch.optim.")
+        for kind, described in facts.run.objects.values()
+    )
 
 
 def _blocking(facts: Facts) -> Seen | None:
@@ -242,14 +252,6 @@ def _denormals(facts: Facts) -> Seen | None:
     return None if (found := Denormals.read(facts)) is None else Seen(found.slow)
 
 
-def _reads(facts: Facts) -> Seen | None:
-    """Where the loop waits for data: workers that read too much, and are never waited for, cost nothing."""
-    if facts.of_trace or "batch_bytes" not in facts.run.meta:
-        return None
-    found = read_for_batches(facts)
-    return Seen(bool(found) and facts.share(facts.cause_ns("data_wait")) >= limit("warn_share"), found)
-
-
 def _malloc(facts: Facts) -> Seen | None:
     """Where a finding names the code that takes the memory, TP603 has none of its time left to tell."""
     if facts.run.feeds_device or facts.of_trace:
@@ -297,11 +299,6 @@ def _pages_ns(facts: Facts) -> int:
     return sum(found.claim.cells.values()) if isinstance(found, Diagnosis) else 0
 
 
-def _data_ns(facts: Facts) -> int:
-    return facts.cause_ns("data_wait")
-
-
-_WAITS_FOR_DATA: Final = Slowed(_data_ns, "setting_slows_data")
 _PAGES: Final = Slowed(_pages_ns, "setting_slows_pages", "about")
 _KERNELS: Final = Slowed(_clocks_ns, "setting_slows_kernels")
 
@@ -470,7 +467,6 @@ TABLE: Final = (
     # Data and memory.
     Setting("workers", _if(lambda facts: facts.run.loaders), ("TP101", "TP102")),
     Setting("persistent_workers", _if(lambda facts: facts.run.loaders), ("TP104", "TP705")),
-    Setting("reads", _reads, slows=_WAITS_FOR_DATA),
     Setting("malloc", _malloc, ("TP603",), slows=_PAGES),
     # The model and its optimizer.
     Setting(
@@ -481,7 +477,7 @@ TABLE: Final = (
         change=lambda _: "zero_grad=set_to_none",
     ),
     Setting("data_parallel", _if_sampled(_of_data_parallel), ("TP314.data_parallel",), _of_data_parallel),
-    Setting("optimizer", _if(lambda facts: "optimizer" in {k for k, _ in facts.run.objects.values()}), ("TP311",)),
+    Setting("optimizer", _if(_torchs_optimizer), ("TP311",)),
     # Devices.
     Setting("pin_memory", _if(lambda facts: facts.gpu), ("TP505",)),
     Setting("tensor_cores", _if(lambda facts: facts.gpu), ("TP512",)),
