@@ -43,7 +43,8 @@ class _Fetches:
     def __init__(self, loader: int, workers: Workers | None, reference: weakref.ref[Any]) -> None:
         self.loader = loader
         self.workers = workers  # None: has none, or they are not known by torch's names
-        self.due = True  # what the next one reads, and how large its batch is
+        # Measured: what the next one reads, and how large its batch is. Not the first, which may fill a cache.
+        self.due = False
         self.pids: tuple[int, ...] = ()  # of its workers
         self.batches = 0  # that came from these, since `read` was
         self.read: int | None = None  # by these so far, as it was last looked at
