@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from runfiles import RunFile
 from trainperf.report import console, model
 from trainperf.report.text import fit_clauses, fit_places, in_one_line, wrap
+from trainperf.report.tiers import is_amiss
 
 
 def busy(path: Path, *, name: str = "train.py") -> RunFile:
@@ -493,3 +494,8 @@ def test_a_row_that_several_findings_tell_of_names_them_whole(tmp_path: Path, wi
     lines = console.to_plain(console.summary_lines(dataclasses.replace(found, findings=several), width=width))
     (row,) = (line for line in lines.splitlines() if "data_wait  " in line)
     assert len(row) <= width and row[row.index("%") + 1 :].strip(" #") == mark
+
+
+def test_that_there_was_no_line_to_look_for_is_not_amiss() -> None:
+    assert not is_amiss("kept_memory", "off: memory stopped growing between two looks")
+    assert is_amiss("kept_memory", "off: a look would take too long")
