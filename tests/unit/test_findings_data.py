@@ -143,6 +143,17 @@ def test_workers_for_data_that_waits_are_no_more_than_a_machine_has_room_for(
     assert f.fix_share == pytest.approx(1 - max(0.0, 160 / workers - 2) / 160, abs=0.02)
 
 
+def test_what_arrows_threads_read_is_not_known(make: Make) -> None:
+    file = make().steps(100, {("fetch", "python"): 80.0}, compute=5.0).meta(reads='{"1": [3200000, 100, 4000, 1]}')
+    user = (f"{TRAIN}:41 Slow.__getitem__", "/x/site-packages/torch/utils/data/_utils/fetch.py:54 fetch")
+    library = "/x/site-packages/pyarrow/parquet/core.py:1800 read_table"
+    file.detail("sample", 300, phase="fetch", state="python", stack=file.stack(library, *user))
+    file.loader(1, fetches=100, wait=8000, dataset="Slow")
+    f = only(file)
+    assert not any("its size" in line for line in f.evidence)
+    assert f.fix.split("\n")[-1].startswith("# rows of a table: read many at once")
+
+
 def test_what_is_received_for_remote_files_is_read(make: Make) -> None:
     reads = json.dumps({"1": [0, 0, 4000, 1]})
     file = make().steps(100, {("fetch", "blocked"): 80.0}, compute=5.0).meta(reads=reads)

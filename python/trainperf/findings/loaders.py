@@ -729,6 +729,8 @@ def reads(facts: Facts, loader: Loader | None, cheaper: Said | None, received: P
     if not sizes or (not batches and not by_network) or not fetches.count:
         return {}
     each, size = read / max(1, batches), sizes / sized
+    if not num_workers(loader) and cheaper is not None and cheaper.key in _READ_BY_THREADS:
+        each = 0.0  # the training thread alone was looked at
     if by_network and received["interface"] is None:
         each = max(each, float(received["received_each"]) * facts.steps / fetches.count)  # type: ignore[arg-type]
     takes_ns = each / limit("read_bytes") * 1e9
@@ -740,6 +742,7 @@ def reads(facts: Facts, loader: Loader | None, cheaper: Said | None, received: P
 
 
 _MANY_TIMES: Final = 100
+_READ_BY_THREADS: Final = ("cheaper_rows", "cheaper_remote")  # of Arrow, fsspec
 
 
 def cheaper_call(calls: Iterable[tuple[str, int]], of: int) -> Said | None:
